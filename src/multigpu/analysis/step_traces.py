@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.boots import named_boots
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export, identity
 from multigpu.analysis.traces import (
@@ -139,7 +140,7 @@ sparse_over_next: these over the dearest other kernel. The rest is document 000'
 """
 
 IDENTITY = (
-    *("key", "attempt", "status", "measured_at", "launch_id", "machine", "gpu"),
+    *("key", "attempt", "status", "measured_at", "commit", "launch_id", "boot", "machine", "gpu"),
     *("timing_version", "framework_version", "input_label", "traced_steps"),
 )
 
@@ -149,7 +150,8 @@ def trace_table(records: Iterable[Record]) -> pd.DataFrame:
     kind), and who measured it.
     """
     rows = [_row(record, trace) for record, trace in traced(records)]
-    return pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
+    table = pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
+    return table.assign(boot=named_boots(table))
 
 
 def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:

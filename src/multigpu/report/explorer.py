@@ -166,9 +166,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     folder = paths.figures()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(
-            folder / NAME, index=False, float_format=DIGITS
-        )
+        points.drop(columns="sample").to_csv(folder / NAME, index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(
             f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}"

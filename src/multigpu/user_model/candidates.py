@@ -106,6 +106,13 @@ def candidate_runs(
         dict[str, str](),
     )
     for name in wanted if devices > 1 else ():
+        if described.hooked and find_placement(name).variables == "sharded":
+            hooked = described.hooked[0].removeprefix("model.")
+            refused[name] = (
+                f"placement {name!r} takes a piece of each parameter in its place, and the hook on"
+                f" {hooked} would be lost: put it on the layer"
+            )
+            continue
         try:
             own = forms if name == alone else forms[:1]
             runs += [

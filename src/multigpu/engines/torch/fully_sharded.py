@@ -17,6 +17,7 @@ from multigpu.engines.torch.blocks import gathered_parts
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.wire import Wire, gather, scatter
+from multigpu.spec.errors import Unsupported
 
 
 class Counted:
@@ -69,11 +70,23 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _compile(self, module: Any) -> None:
         """Compile each part that is gathered by itself, in place; else what the model can."""
-        parts = gathered_parts(module)
+        parts = self._parts(module)
         for part in parts.values():
             part.compile(dynamic=False)
         if not parts:
             module.compile_parts()
+
+    @staticmethod
+    def _parts(module: Any) -> dict[str, nn.Module]:
+        """What is gathered by itself: no part with a parameter that some shards give no gradient,
+        whose zero comes from the whole model's forward pass.
+        """
+        late = {*getattr(module, "seldom", ())}
+        return {
+            name: part
+            for name, part in gathered_parts(module).items()
+            if not any(f"{name}.{own}" in late for own, _ in part.named_parameters())
+        }
 
     def _flatten_gradients(self) -> None:
         for parameter in self.parameters.values():
@@ -95,7 +108,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
             MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
         )
         reshard = self.context.run.reshard
-        for part in [*gathered_parts(self.module).values(), self.module]:
+        for part in [*self._parts(self.module).values(), self.module]:
             sharded = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
             # shards may be unequal: each one's loss is a share of the joined mean
             sharded.set_gradient_divide_factor(1.0)
@@ -116,6 +129,18 @@ class FullyShardedTrainer(ReplicatedTrainer):
     def _forget_gradients(self) -> None:
         for parameter in self.module.parameters():
             parameter.grad = None
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        try:
+            return super().step(shards)
+        except RuntimeError as error:
+            if "DTensor" not in str(error):
+                raise
+            raise Unsupported(
+                f"placement {self.context.run.placement!r} keeps pieces of a block's parameters"
+                " outside of its forward pass, where this model reads them (a penalty on weights"
+                " does): read them inside of the block"
+            ) from error
 
     def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
         with self.device.autocast():

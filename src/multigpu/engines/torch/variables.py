@@ -155,6 +155,8 @@ def make_optimizer(
     """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it
     counts lives on the device.
     """
+    # the library refuses a process that holds no piece of any variable
+    parameters = parameters or [nn.Parameter(torch.zeros(0))]
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
         return kind(

@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     devices.trace_window,
     stages.stages,
     partition.model_parallel,
+    partition.pieces,
     partition.micro_batches,
     partition.partition,
     partition.pipeline_schedule,

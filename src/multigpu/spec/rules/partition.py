@@ -26,6 +26,18 @@ def model_parallel(case: Case) -> None:
         )
 
 
+def pieces(case: Case) -> None:
+    """Whoever keeps a piece of each variable cuts it along its first dimension."""
+    if case.row.variables != "sharded" or not case.is_process_a_device or case.run.devices == 1:
+        return
+    whole = next((one.name for one in case.model.variables if not one.shape), None)
+    if whole is not None:
+        raise Refused(
+            f"placement {case.run.placement!r} cuts each variable along its first dimension, and"
+            f" {whole.removeprefix('model.')} has none: give it the shape (1,)"
+        )
+
+
 def micro_batches(case: Case) -> None:
     """Parts of a batch pass layers that are spread over devices."""
     run = case.run
