@@ -24,7 +24,7 @@ def rows_of(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Give each row of a frame as plain values, without those that are missing."""
     plain = frame.astype(object).where(frame.notna(), None)
     for row in plain.to_dict("records"):
-        yield {name: value for name, value in row.items() if value is not None}
+        yield {str(name): value for name, value in row.items() if value is not None}
 
 
 def tables(data: Path) -> dict[str, Iterator[dict[str, Any]]]:
