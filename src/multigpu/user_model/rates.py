@@ -9,6 +9,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.records.record import Record
 from multigpu.user_model.placed import called
+from multigpu.user_model.race import Window
 from multigpu.user_model.trust import disturbances
 
 
@@ -37,6 +38,16 @@ def on_ready(record: Record, batch_s: float) -> Record:
         return record
     wall_s = measured.wall_s - paid_s * record.run.timed_steps
     return record.model_copy(update={"measurement": measured.model_copy(update={"wall_s": wall_s})})
+
+
+def windows_of(records: Sequence[Record], batch_s: float) -> list[Window]:
+    """Return what the race knows of timed Records: a window each, on batches that are ready."""
+    found = []
+    for record in sorted(records, key=lambda record: record.repeat):
+        if (measured := on_ready(record, batch_s).measurement) and not record.run.traced_steps:
+            rate, disturbed = measured.units / measured.wall_s, bool(disturbances(record))
+            found.append(Window(called(record.run), record.launch_id, rate, disturbed))
+    return found
 
 
 def rates_of(records: Sequence[Record]) -> pd.DataFrame:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SINGLE_MARGIN, ratio_columns
-from multigpu.analysis.compare import verdict as told_apart
+from multigpu.analysis.compare import ratio_columns
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
 from multigpu.build import build_run
@@ -25,7 +24,8 @@ from multigpu.user_model.ahead import forecast
 from multigpu.user_model.page import page
 from multigpu.user_model.parts import parts
 from multigpu.user_model.placed import Placed, called
-from multigpu.user_model.rates import base_of, on_ready, rates_of
+from multigpu.user_model.race import Standing, Window, standing
+from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
@@ -133,8 +133,10 @@ class Result:
         return next(
             (
                 record.measurement.equivalence
-                for record in self.measured(name)
-                if record.measurement
+                for record in self.records
+                if called(record.run) == name
+                and record.measurement
+                and record.measurement.equivalence
             ),
             None,
         )
@@ -163,10 +165,8 @@ class Result:
         None where nothing was measured that can be believed, or one device alone where several were
         asked for. `verdict` says how sure this is.
         """
-        best = self._first(self.names)
-        if best is None or (best.run.devices == 1 and self.is_alone):
-            return None
-        return best
+        best = self[self.believed.leader] if self.believed else None
+        return None if best and best.run.devices == 1 and self.is_alone else best
 
     @property
     def fastest(self) -> Placed | None:
@@ -212,24 +212,28 @@ class Result:
         at_best = self.frame[self.frame["name"].isin(ones) & self.frame["speedup"].eq(1.0)]
         return self[str(at_best["name"].iloc[0])] if len(at_best) else None
 
+    @cached_property
+    def windows(self) -> list[Window]:
+        """What was timed, disturbed or not, in the order of repeats."""
+        return windows_of(
+            [record for record in self.records if record.status == "ok"], self.described.batch_s
+        )
+
+    @cached_property
+    def race(self) -> Standing | None:
+        """How the race stands of all that train what one process does, believed or not."""
+        return standing(self.windows, filter(self.trains_the_same, self.names))
+
+    @cached_property
+    def believed(self) -> Standing | None:
+        """As `race`, of those whose figures are believed."""
+        fit = [name for name in self.names if not self.doubts[name]]
+        return standing(self.windows, filter(self.trains_the_same, fit))
+
     @property
     def rivals(self) -> list[str]:
-        """Believed placements that the intervals do not tell from the best."""
-        if (best := self.best) is None:
-            return []
-        others = self.frame[
-            [
-                name != best.name and self.trains_the_same(name) and not self.doubts[name]
-                for name in self.names
-            ]
-        ].reset_index(drop=True)
-        if others.empty:
-            return []
-        base = pd.DataFrame([best.row] * len(others), index=others.index).astype(others.dtypes)
-        ratios = ratio_columns(others, base, "ratio")
-        says = told_apart(ratios)
-        near = says.eq(SINGLE) & (SINGLE_MARGIN * ratios["ratio"] > 1)
-        return list(others.loc[says.isin([EQUAL, FASTER]) | near, "name"])
+        """Believed placements that are not told apart from the best, the fastest first."""
+        return self.believed.near if self.best and self.believed else []
 
     @property
     def verdict(self) -> str:

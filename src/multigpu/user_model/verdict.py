@@ -14,7 +14,8 @@ from multigpu.analysis.words import devices_text, joined, plural
 from multigpu.placements import placements
 from multigpu.user_model.parts import input_of, parts, slow_rank, step_of
 from multigpu.user_model.placed import Placed
-from multigpu.user_model.trust import LAUNCHES, figure_text
+from multigpu.user_model.race import LAUNCHES
+from multigpu.user_model.trust import figure_text
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
@@ -106,18 +107,13 @@ def sentence(result: Result) -> str:
     return _sure(result, best)
 
 
-def _may_be_faster(result: Result, best: Placed) -> list[Placed]:
-    """Placements that are not believed, and may be as fast as the best for all their figures
-    say.
-    """
-    least = best.rate.low if best.rate.known else best.rate.value
-    found = []
-    for name in result.names:
-        placed = result[name]
-        most = placed.rate.high if placed.rate.known else placed.rate.value
-        if result.doubts[name] and result.trains_the_same(name) and most >= least:
-            found.append(placed)
-    return found
+def _may_be_faster(result: Result) -> list[Placed]:
+    """Placements that are not believed, and that the race does not show to be slower."""
+    race = result.race
+    doubted = [
+        name for name in result.names if result.doubts[name] and result.trains_the_same(name)
+    ]
+    return [result[name] for name in doubted if race is None or name not in race.behind]
 
 
 def _none_reached(result: Result) -> str:
@@ -137,17 +133,15 @@ def _none_reached(result: Result) -> str:
 
 
 def _sure(result: Result, best: Placed) -> str:
-    """The best, as a verdict, as not told apart, or as a direction."""
+    """The best, as a verdict or as not told apart."""
     base, rivals = result.base, result.rivals
-    sides = [best] if base is None or base.name == best.name else [best, base]
-    launches = min(int(side.row["launches"]) for side in sides)
     which = f"{best.name} ({titled(best.name)})" if best.run.devices > 1 else best.name
     told = str(best).replace(best.name, which, 1)
     doubted = base is not None and base.name != best.name and result.doubts[base.name]
     if doubted:
         short = joined([doubt.short for doubt in doubted])
         return f"No verdict, since one device's figure is not believed ({short}): {told}."
-    if unsure := _may_be_faster(result, best):
+    if unsure := _may_be_faster(result):
         named = [
             f"{placed.name} ({placed.rate:rate},"
             f" {joined([doubt.short for doubt in result.doubts[placed.name]])})"
@@ -157,13 +151,21 @@ def _sure(result: Result, best: Placed) -> str:
             f"No verdict: {joined(named)} may be faster, and cannot be believed as measured. Of"
             f" what can, {told} is ahead."
         )
-    if launches < LAUNCHES:
-        single = any(int(side.row["n"]) == 1 for side in sides)
-        why = "single runs" if single else plural(launches, "launch", "launches")
-        apart = f", not told apart from {joined(rivals)}" if rivals else " is ahead"
-        return (
-            f"A direction, no verdict ({why}; it takes {LAUNCHES} launches of each): {told}{apart}."
-        )
     if rivals:
         return f"Not told apart: {told}, and {joined(rivals)}."
+    if few := _too_few(result, best):
+        return f"Not told apart yet ({few}; a verdict takes {LAUNCHES} of each): {told} is ahead."
     return f"Fastest: {told}."
+
+
+def _too_few(result: Result, best: Placed) -> str:
+    """How many launches there are of the best, of its rival or of one device, where that is not
+    enough for a verdict; "": it is.
+    """
+    rival = result.believed.rival if result.believed else None
+    sides = [best.name, *([rival] if rival else []), *([result.base.name] if result.base else [])]
+    counts = {name: int(result[name].row["launches"]) for name in sides}
+    least = min(counts, key=lambda name: counts[name])
+    if counts[least] >= LAUNCHES:
+        return ""
+    return f"{plural(counts[least], 'launch', 'launches')} of {least}"
