@@ -91,14 +91,16 @@ def measured_within(
 
 
 def next_points(
-    result: Result, fruitless: Counter[str], most: int, timeout_s: float
+    result: Result, fruitless: Mapping[str, int], most: int, timeout_s: float
 ) -> list[Point]:
     """Return what the next launches of the race measure: a first window of each way, and later
     `TURNS` of those still in, one turn after another; none: the race is over.
 
     fruitless: of each way, launches that gave no window of it. most: launches of a way, at most.
     """
-    runs = {called(run): run for run in result.runs if fruitless[called(run)] < MOST_FRUITLESS}
+    runs = {
+        called(run): run for run in result.runs if fruitless.get(called(run), 0) < MOST_FRUITLESS
+    }
     may_lead = [name for name in result.names if result.trains_the_same(name)]
     base = result.base.name if result.base else ONE
     chosen = next_launch(list(runs), result.windows, may_lead, base, most)
@@ -163,6 +165,7 @@ def compare(
     device_type: Literal["auto", "cuda", "cpu"] = "auto",
     repeats: int = 5,
     progress: bool = True,
+    levers: Sequence[str] | Literal["all"] | None = None,
 ) -> Result:
     """Train a job under placements and say which is fastest, by how much, and why it is no faster;
     a ValueError says why it cannot be done.
@@ -180,6 +183,10 @@ def compare(
             s; what did not fit in is said. repeats: launches of each way, at most: all have one,
             and then those that are not told apart from the fastest (`race`).
         out: a folder for the Records and the page, index.html.
+        levers: what is tried of each placement beside the plain form: "compiled", "captured" (GPUs
+            alone), both together where both are named, "recompute", "micro_steps", "precision";
+            "all": all but the last, which trains with other numbers and is never called equal.
+            None: on GPUs compiled and captured steps of the usual placements, on CPUs none.
 
     Raises:
         JobError: a ValueError: the job cannot be trained, or nothing was measured in time. Where it
@@ -214,7 +221,14 @@ def compare(
         )
     described = examined.described
     runs, refused = asked_runs(
-        examined, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
+        examined,
+        described,
+        folder,
+        placements,
+        count,
+        kind,
+        budget_s / (OF_PASSES * repeats),
+        levers,
     )
     for run in runs:
         check_devices(run)
@@ -296,6 +310,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
         result = compare(
             **{name: getattr(arguments, name) for name in same},
             placements=names,
+            levers=arguments.levers,
             progress=not arguments.quiet,
         )
     except KeyboardInterrupt:

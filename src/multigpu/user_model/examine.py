@@ -240,6 +240,7 @@ class Examination:
             "idle": reached.idle,
             "seldom": reached.seldom,
             "optimizer": asdict(self.job.optimizer),
+            "precision": self.job.precision,
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,

@@ -8,7 +8,7 @@ from multigpu.analysis.explain import wait_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.records.record import Record
-from multigpu.user_model.placed import called
+from multigpu.user_model.placed import called, changes_precision
 from multigpu.user_model.race import Window
 from multigpu.user_model.trust import disturbances
 
@@ -61,7 +61,8 @@ def base_of(table: pd.DataFrame, each: Mapping[str, Sequence[Record]]) -> int | 
     """The place of one device at its best: of those that were not disturbed, where there are
     any.
     """
-    ones = table[table["devices"] == 1]
+    changed = [changes_precision(each[str(name)][0].run) for name in table["name"]]
+    ones = table[(table["devices"] == 1) & ~pd.Series(changed, table.index, dtype=bool)]
     quiet = [not all(map(disturbances, each[str(name)])) for name in ones["name"]]
     ones = ones[quiet] if any(quiet) else ones
     return None if ones.empty else list(ones.index)[int(ones["rate"].argmax())]

@@ -23,7 +23,7 @@ from multigpu.spec.run import Run
 from multigpu.user_model.ahead import forecast
 from multigpu.user_model.page import page
 from multigpu.user_model.parts import parts
-from multigpu.user_model.placed import Placed, called
+from multigpu.user_model.placed import Placed, called, changes_precision
 from multigpu.user_model.race import Standing, Window, standing
 from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
@@ -82,12 +82,17 @@ class Result:
             table[columns] = math.nan
             if base is not None:
                 table[columns] = ratio_columns(rates, rates.loc[base], name)[columns]
-        one = None if base is None else table.loc[base]
-        of_one = [] if one is None else each[str(one["name"])]
-        doubts = {
-            str(row["name"]): doubts_of(row, each[str(row["name"])], one, of_one)
-            for _, row in table.iterrows()
-        }
+        doubts = {}
+        for _, row in table.iterrows():
+            # what a placement can reach is so many times one device in the same form
+            own = each[str(row["name"])]
+            alone = called(own[0].run.model_copy(update={"devices": 1}))
+            one = next((r for _, r in table.iterrows() if r["name"] == alone), None)
+            if one is not None:
+                row = row.copy()
+                beside = ratio_columns(row.to_frame().T, one, "speedup").iloc[0]
+                row[list(beside.index)] = beside
+            doubts[str(row["name"])] = doubts_of(row, own, one, each.get(alone, []))
         return cls(
             described, list(runs), dict(refused), list(records), folder, budget_s, table, doubts
         )
@@ -155,8 +160,11 @@ class Result:
     def trains_the_same(self, name: str) -> bool:
         """Whether a measured placement trains what one process on the joined batch does."""
         compared = self.equivalence(name)
-        return find_placement(self[name].run.placement).semantics.facts.is_equal_training and (
-            compared is None or compared.holds
+        run = self[name].run
+        return (
+            find_placement(run.placement).semantics.facts.is_equal_training
+            and not changes_precision(run)
+            and (compared is None or compared.holds)
         )
 
     @property
@@ -268,8 +276,11 @@ class Result:
             find_placement(self[name].run.placement).semantics,
             self.equivalence(name),
         )
-        if not semantics.facts.is_equal_training and self[name].run.devices > 1:
+        run = self[name].run
+        if not semantics.facts.is_equal_training and run.devices > 1:
             return f"{semantics.kind}: trains something else"
+        if changes_precision(run):
+            return f"{run.precision}: other numbers"
         if compared is None:
             return "not compared"
         if not compared.holds:

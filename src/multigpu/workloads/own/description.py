@@ -51,6 +51,7 @@ class Described(Data):
         whether any number of samples will do.
     ragged: whether samples of different batches differ in length. reused: whether a batch is
         written over the one before.
+    precision: that the job asks for ("": it was not kept).
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
@@ -70,6 +71,7 @@ class Described(Data):
     idle: list[str] = []
     seldom: list[str] = []
     optimizer: dict[str, Any]
+    precision: str = ""
     structure: Any
     framework: Literal["torch", "tensorflow"] = "torch"
     leaves: Leaves = []
