@@ -266,9 +266,10 @@ def compare(
         troubles = raced(result_of, measure, repeats, timeout_s)
         found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
         if found.names:
-            slow = found.asked(None).run
-            points.append(Point(traced(slow, TRACED_STEPS), timeout_s=timeout_s))
-            troubles += measure(points[-1:], True)
+            shown = [found.asked(None).run, *([found.base.run] if found.base else [])]
+            looked = [Point(traced(run, TRACED_STEPS), timeout_s=timeout_s) for run in shown]
+            points += dict.fromkeys(looked)
+            troubles += measure(points[-len({*looked}) :], True)
     bar.close()
     result = result_of()
     if not result.names:
