@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
     """Each job on one device and on two, timed and traced by the same processes."""
     root, bar = tmp_path_factory.mktemp("causes"), Budget(99, False)
     bar.ends_s = math.inf
@@ -59,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             points += [Point(traced(run, 3)) for run in runs]
         store.check_writable()
         measured_within(points, store, bar)
-        return {name: compared(root / name) for name in FIRST_LINES}
+        yield {name: compared(root / name) for name in FIRST_LINES}
 
 
 @pytest.mark.parametrize("name", FIRST_LINES)
