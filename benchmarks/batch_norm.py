@@ -17,13 +17,13 @@ from torch import Tensor
 
 from multigpu.kernels import batch_norm_launch as launch
 from multigpu.kernels.batch_norm import library_instead
-from multigpu.kernels.batch_norm_launch import Norm, Plan, Pool
+from multigpu.kernels.batch_norm_launch import Norm, Pool, TilePlan
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.torch import build
 from multigpu.workloads.cnn.torch_fused import FusedNorm
 
 SUMS = [
-    Plan(tile, warps, stages, programs)
+    TilePlan(tile, warps, stages, programs)
     for tile, warps, stages, programs in (
         (4096, 8, 3, 2),
         (4096, 4, 4, 4),
@@ -34,7 +34,7 @@ SUMS = [
     )
 ]
 MAPS = [
-    Plan(tile, warps, tiles=tiles)
+    TilePlan(tile, warps, tiles=tiles)
     for tile, warps, tiles in ((4096, 4, 1), (4096, 8, 1), (2048, 4, 1), (8192, 8, 1), (1024, 4, 2))
 ]
 PLANS = {"MOMENTS": SUMS, "NORMALISE": MAPS, "SUMS": SUMS, "GRADIENTS": MAPS}
@@ -166,7 +166,7 @@ def compare(model: str, batch: int, times: int, kernels: list[str], device: str)
     forward, backward = ([one[side] for one in passes] for side in (0, 1))
     for kernel in kernels:
         calls = forward if kernel in ("MOMENTS", "NORMALISE") else backward
-        found: list[tuple[float, Plan]] = []
+        found: list[tuple[float, TilePlan]] = []
         for plan in (getattr(launch, kernel), *PLANS[kernel]):
             setattr(launch, kernel, plan)
             try:

@@ -115,7 +115,7 @@ def prepared(
         (shard,) = session.shards(number)
         optimizer.zero_grad(set_to_none=True)
         with device.autocast():
-            loss = call(shard.device) / shard.batch.joined_loss_terms
+            loss = call(shard.device) / shard.batch.global_loss_terms
         loss.backward()
         optimizer.step()
         return loss.detach()

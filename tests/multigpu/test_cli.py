@@ -221,7 +221,7 @@ def test_what_a_command_says(run) -> None:
         ("doctor", "records     none yet"),
         (
             "measure --grid cpu_study --devices 1 --share --dry-run",
-            "variables, merges or updates on the host)",
+            "variables, reduces or updates on the host)",
         ),
     ):
         code, out, _ = run(*line.split())

@@ -135,7 +135,7 @@ def test_bad_parameters_are_one_sentence(given: dict[str, Any], sentence: str) -
     refused(sentence, planned, defaults() | given, error=ParameterError)
 
 
-def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
+def run_of(placement: str, devices: int, **more: Any) -> experiment.PageExperiment:
     fields: dict[str, Any] = {
         "workload": "nmt",
         "model": "nmt000",
@@ -144,7 +144,7 @@ def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
         "precision": "bf16",
     }
     run = Run(placement=placement, devices=devices, **fields | more)
-    return experiment.Experiment(run, (0,), 0, RecordStore(Path("none")), compare=True)
+    return experiment.PageExperiment(run, (0,), 0, RecordStore(Path("none")), compare=True)
 
 
 def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None:

@@ -234,7 +234,7 @@ def test_tests_of_the_tool_need_no_study(tmp_path: Path) -> None:
 
 
 SELECTED = (
-    "test_conditions.py test_packing.py test_store.py test_outside.py spec collectives/test_spec.py"
+    "test_conditions.py test_packing.py test_store.py test_plugins.py spec collectives/test_spec.py"
     " fuzz/test_words.py::test_a_command_ends_well_or_with_one_sentence"
 )
 """Of the tests of the tool: what reads plug-ins, grids, commands and Records, in a minute."""

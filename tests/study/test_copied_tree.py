@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from multigpu.paths import REPOSITORY
-from tests.outside import EACH, FILES, JOB
+from tests.plugins import EACH, FILES, JOB
 from tests.study.claims.planted import ENTRY, NEW
 
 pytestmark = pytest.mark.slow

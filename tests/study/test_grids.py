@@ -19,7 +19,7 @@ from multigpu.spec.rules.engines import refusal
 from multigpu.spec.run import Run
 from multigpu_study.claims import all_claims, evaluate_all, find_claim
 from multigpu_study.claims.core import Predicate
-from multigpu_study.claims.results import Result
+from multigpu_study.claims.results import ClaimResult
 from multigpu_study.claims.rows import admitted
 from multigpu_study.claims.undecided import Need, affordable_needs, cheapest, needs, planned_rows
 from tests.factory import make_machine, make_record
@@ -121,7 +121,7 @@ def planned() -> list[Planned]:
 
 
 @pytest.fixture(scope="module")
-def unmeasured() -> list[Result]:
+def unmeasured() -> list[ClaimResult]:
     """What no Record says of every claim."""
     return evaluate_all(runs=frame_of([]))
 

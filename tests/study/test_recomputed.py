@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from multigpu import paths
-from multigpu.analysis.asked import measure_command
 from multigpu.analysis.compare import versus
 from multigpu.analysis.points import where
+from multigpu.analysis.query import measure_command
 from multigpu.analysis.read import frames
 from multigpu.build import build_run
 from multigpu.placements import find_placement

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import (
-    SAME,
-    asked,
-    by_machine,
-    like_replicas,
-    like_single,
-    measure_command,
-    none_has,
-    run_of,
-    semantics,
-)
 from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import DEFAULTS, expected
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
+from multigpu.analysis.query import (
+    SAME,
+    by_machine,
+    like_replicas,
+    like_single,
+    measure_command,
+    none_has,
+    query,
+    run_of,
+    semantics,
+)
 from multigpu.analysis.read import frames
 from multigpu.analysis.words import (
     device_word,
@@ -52,7 +52,7 @@ class Advice:
     """A ranking of one job on one machine.
     ranked: points, the fastest first, with kind and training (their semantics, named and in words),
         standing and of_best (_low, _high).
-    best: the row to take; None: none trains the joined batch's model. single: one device at its
+    best: the row to take; None: none trains the global batch's model. single: one device at its
         best with at least the kernels of `best`, where it is another point; replicas: independent
         replicas with these kernels, where no device alone was measured with them.
     over_single: the rate of `best` over that of one device (of one replica). failed: points that
@@ -69,7 +69,7 @@ class Advice:
 
 def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
     """Rank points that have `asked.SAME` in common: the fastest with an interval that trains the
-    joined batch's model is best. points: all of the machine, among which its baseline is looked up.
+    global batch's model is best. points: all of the machine, among which its baseline is looked up.
     """
     ok = (
         job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
@@ -119,7 +119,7 @@ def rankings(
     """A ranking a job of these fields, each of one machine, `most` at most (this machine's first),
     and in words what was left out.
     """
-    found = asked(points, fields, machine)
+    found = query(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)
     groups = []
@@ -160,7 +160,7 @@ def sentences(advice: Advice) -> list[str]:
     best, single, over = advice.best, advice.single, advice.over_single
     if best is None:
         return [
-            "None of what was measured trains one model on the joined batch, so nothing can be"
+            "None of what was measured trains one model on the global batch, so nothing can be"
             " advised."
         ]
     device, devices = (

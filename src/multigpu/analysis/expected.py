@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import CHANGES, command_of, measure_command, plainest, run_of
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast import forecast
 from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
-from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
+from multigpu.analysis.forecast_reduction import Links, demand_of, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
+from multigpu.analysis.query import CHANGES, command_of, measure_command, plainest, run_of
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.build import build_run
@@ -244,7 +244,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
 def _merge_s(run: Run, units: float, links: Links) -> float:
     """What all of one merge takes, nothing hidden."""
     return sum(
-        merge_seconds(
+        reduction_seconds(
             demand_of(find_placement(run.placement), description_of(run).variables, units),
             run.devices,
             links,

@@ -12,10 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.asked import (
+from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import bounds
+from multigpu.analysis.points import one_length, points, where
+from multigpu.analysis.query import (
     SAME,
     alike,
-    asked,
     by_machine,
     differing,
     like,
@@ -24,13 +27,10 @@ from multigpu.analysis.asked import (
     measure_command,
     none_has,
     plainest,
+    query,
     run_of,
     semantics,
 )
-from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import bounds
-from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
@@ -253,7 +253,7 @@ def explain_fields(
     there is none; and the points left out.
     """
     frame, every = frames(runs)
-    found = asked(every, fields, machine)
+    found = query(every, fields, machine)
     measured = found[found["n"] > 0]
     if measured.empty:
         tried = (

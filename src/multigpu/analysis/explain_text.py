@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.advise import point_dict
-from multigpu.analysis.asked import semantics
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
+from multigpu.analysis.query import semantics
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -39,7 +39,7 @@ PART_NAMES = {
     "compute": "the device computes",
     "input": "waiting for its batch",
     "launching": "idle while the host launches kernels",
-    "host_work": "idle while the host gathers, merges or updates",
+    "host_work": "idle while the host gathers, reduces or updates",
     "skew": "idle because replicas began apart",
     "communication": "waiting for communication",
     "peer_copies": "waiting for copies between devices",
@@ -116,7 +116,7 @@ def _why(one: Explanation) -> str:
     if longer_s >= 0.02 * one.step_s:
         return (
             f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in"
-            " replicas that merge nothing beside it."
+            " replicas that reduce no gradients beside it."
         )
     return (
         f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of"

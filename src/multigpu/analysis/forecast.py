@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
+from multigpu.analysis.forecast_reduction import Demand, Links, reduction_seconds
 from multigpu.analysis.laws import Empirical
 
 PARAMETERS = 2
@@ -90,9 +90,9 @@ class Shape:
 
     @classmethod
     def of(cls, points: Points, devices: Sequence[int], links: Links) -> Shape:
-        moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(
-            -1, 2
-        )
+        moved = np.array(
+            [reduction_seconds(points.demand, count, links) for count in devices]
+        ).reshape(-1, 2)
         noise = slowest_of(() if points.one_process else points.noise, devices)
         return cls(
             np.array(devices, dtype=float),
@@ -257,7 +257,7 @@ def forecast(
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutCount:
     """What the counts below the largest say of it (s), with the interval in which its measurement
     should lie; one_s: on one device.
     """
@@ -273,7 +273,7 @@ class HeldOut:
     def error(self) -> float:
         return self.predicted_s / self.measured_s - 1
 
-    def widen(self, by: float) -> HeldOut:
+    def widen(self, by: float) -> HeldOutCount:
         low, high = (
             self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s)
         )
@@ -305,7 +305,7 @@ class HeldOut:
 
 def held_out(
     points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> HeldOut:
+) -> HeldOutCount:
     """Fit without the largest count and predict it, with the measurement's own spread of launches.
     ValueError: too few counts remain.
     """
@@ -320,10 +320,10 @@ def held_out(
     )
     low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
     one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
-    return HeldOut(most, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
+    return HeldOutCount(most, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
-def widening_of(others: Sequence[HeldOut | None]) -> float:
+def widening_of(others: Sequence[HeldOutCount | None]) -> float:
     """By what a band is widened, from what other lines' held-out counts missed: split conformal
     prediction; at least 1. A bootstrap over launches and noise knows nothing of what the model
     lacks. The factor would have made 95% of the others' bands wide

@@ -19,7 +19,7 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import (
     PARAMETERS,
-    HeldOut,
+    HeldOutCount,
     Points,
     forecast,
     held_out,
@@ -27,7 +27,7 @@ from multigpu.analysis.forecast import (
     widened,
     widening_of,
 )
-from multigpu.analysis.forecast_merge import Demand, Links, demand_of
+from multigpu.analysis.forecast_reduction import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import WIRE_BYTES
@@ -44,7 +44,7 @@ GBIT = 1e9 / 8
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     """A series with its points, its forecast at all counts where one can be made, and what was held
     out; residuals: of launches.
     """
@@ -54,7 +54,7 @@ class Line:
     links: Links | None
     residuals: tuple[float, ...] = ()
     forecast: pd.DataFrame | None = None
-    held_out: HeldOut | None = None
+    held_out: HeldOutCount | None = None
 
     @cached_property
     def first(self) -> pd.Series:
@@ -64,7 +64,7 @@ class Line:
     def kind(self) -> tuple[str, ...]:
         return tuple(str(self.first[name]) for name in ("machine", "framework", "execution"))
 
-    def with_forecast(self, most: int, draws: int) -> Line:
+    def with_forecast(self, most: int, draws: int) -> Series:
         measured = self.points.devices
         if (
             self.links is None
@@ -212,7 +212,7 @@ def lines_of(
     records: Sequence[Record],
     collectives: pd.DataFrame,
     assumed: Links,
-) -> list[Line]:
+) -> list[Series]:
     """Every series measured at two or more counts, weak scaling, that merges by a formula known
     here; independent replicas merge nothing.
     points: chosen ones of a machine; frame and records: of the same; collectives: of
@@ -231,11 +231,11 @@ def lines_of(
             ]
             links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
             with suppress(ValueError):  # no formula says what it moves
-                found.append(Line(rows, _points(own, records), links))
+                found.append(Series(rows, _points(own, records), links))
     return _with_spread(found)
 
 
-def _with_spread(lines: Sequence[Line]) -> list[Line]:
+def _with_spread(lines: Sequence[Series]) -> list[Series]:
     """Each line with residuals of launches: its own, else its job's, else those of its machine,
     framework and execution.
     """
@@ -253,7 +253,7 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
     return done
 
 
-def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -> list[Line]:
+def forecast_lines(lines: Sequence[Series], most: int = 1024, draws: int = 1000) -> list[Series]:
     """The lines, where they can be with their forecast to `most` devices, held-out point and
     widened bands. ValueError: `most` < 2.
     """
@@ -262,7 +262,7 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -
     return calibrated([line.with_forecast(most, draws) for line in lines])
 
 
-def calibrated(lines: Sequence[Line]) -> list[Line]:
+def calibrated(lines: Sequence[Series]) -> list[Series]:
     """Each line with bands widened by what the held-out points of the others of its kind ask for
     (`forecast.widening_of`).
     """
@@ -289,7 +289,7 @@ def hidden_by_half(
     return Estimate(float(middle), float(low), float(high), unit=unit)
 
 
-def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
+def ahead_table(lines: Sequence[Series]) -> pd.DataFrame:
     """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low,
     _high), `forecast.PARTS`, measured.
     """
@@ -304,12 +304,12 @@ def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
-def _series(line: Line) -> pd.DataFrame:
+def _series(line: Series) -> pd.DataFrame:
     """One row: the fields of the series, and keys."""
     return line.rows[list(SERIES)].head(1).assign(keys=", ".join(line.rows["keys"]))
 
 
-def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
+def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
     """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from
     the smaller counts (_low, _high) and as measured, error (predicted step over measured, less 1),
     inside (the measured step lies in the band, as text), n.

@@ -32,7 +32,7 @@ class _Law(Strict):
         raise NotImplementedError
 
 
-class Constant(_Law):
+class ConstantTime(_Law):
     """Always `time_s`: X_(K:P) = time_s."""
 
     kind: Literal["constant"] = "constant"
@@ -134,7 +134,7 @@ class Computed(_Law):
 
 
 Law = Annotated[
-    Constant | Exponential | ShiftedExponential | Pareto | Empirical | Computed,
+    ConstantTime | Exponential | ShiftedExponential | Pareto | Empirical | Computed,
     Field(discriminator="kind"),
 ]
 

@@ -292,12 +292,12 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossing_batch(model: Model, devices: int) -> float:
-    """The joined batch from which cut matrices, in bf16, send more than data parallelism.
+    """The global batch from which cut matrices, in bf16, send more than data parallelism.
     ValueError: no word of how the model is cut.
     """
     if model.splitting is None:
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
-    a_row = 0.0  # bytes that a device sends for each row of the joined batch
+    a_row = 0.0  # bytes that a device sends for each row of the global batch
     for exchange in model.splitting.exchanges:
         size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
         brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.asked import measure_command, run_of
 from multigpu.analysis.compare import versus
 from multigpu.analysis.expected import by_nearness
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import where
+from multigpu.analysis.query import measure_command, run_of
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import joined
 from multigpu.build import build_run

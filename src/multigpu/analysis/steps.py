@@ -220,7 +220,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     staged, key and difference.
     difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the
         reference's, minus 1. Independent replicas
-    learn other things than the joined batch, and TensorFlow draws other synthetic images and
+    learn other things than the global batch, and TensorFlow draws other synthetic images and
     samples, so both are left out. staged: it computes with variables that are one update old, which
         is other training by its meaning.
     """

@@ -12,7 +12,7 @@ import pandas as pd
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import averages
 from multigpu.analysis.words import MODELS, plural
-from multigpu.engines.common.schedule import base_rate_of, joined_batch
+from multigpu.engines.common.schedule import base_rate_of, global_batch
 from multigpu.placements.resolve import semantics_of
 from multigpu.records.training import TrainingMeasurement, TrainingRecord
 from multigpu.workloads import description_of
@@ -63,20 +63,20 @@ WHOLE = (
     "repeat",
     "devices",
     "batch_size",
-    "joined_batch",
+    "global_batch",
     "multiple",
     "seed",
     "training_version",
 )
 COLUMNS: dict[str, str] = (
     dict.fromkeys(
-        (*TEXTS, *OF_RUN, *OF_TRAINING, "joined_batch", "measured_at", "commit"), "string"
+        (*TEXTS, *OF_RUN, *OF_TRAINING, "global_batch", "measured_at", "commit"), "string"
     )
     | dict.fromkeys(WHOLE, "int64")
     | dict.fromkeys(NUMBERS, "float64")
     | dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool")
 )
-"""A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean
+"""A row a Record. multiple: the global batch over the reference batch, at least 1. last_loss: mean
 over the last tenth of the points.
 accuracy, bleu: of the last evaluation.
 """
@@ -102,8 +102,8 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
         # every seed starts anew: a launch of its own as far as accuracy goes
         "launch_id": f"{record.launch_id}, seed {run.seed}",
         "adjusted": training.adjust_to_devices,
-        "joined_batch": joined_batch(training),
-        "multiple": max(1, joined_batch(training) // training.reference_batch),
+        "global_batch": global_batch(training),
+        "multiple": max(1, global_batch(training) // training.reference_batch),
         "base_rate": base_rate_of(training),
         "epochs": training.epochs,
         "diverged": bool(m and any("diverged" in flag for flag in m.flags)),

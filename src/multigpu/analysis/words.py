@@ -91,7 +91,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
-    "micro_sync": lambda value: "merged at each",
+    "micro_sync": lambda value: "reduced at each",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",

@@ -25,7 +25,7 @@ from multigpu.collectives import algorithms, find_algorithm
 LIBRARY = "library"
 
 
-class Part(NamedTuple):
+class GradientRange(NamedTuple):
     """One range: gradients of at most `limit_bytes` (None: of any size) that no earlier range
     took.
     """
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     limit_bytes: int | None
 
 
-def parse_spec(text: str) -> tuple[Part, ...]:
+def parse_spec(text: str) -> tuple[GradientRange, ...]:
     """The ranges, from the smallest gradients up. ValueError: no such grammar or algorithm, or one
     that rounds, as `wire_dtype` does.
     """
@@ -60,11 +60,13 @@ def parse_spec(text: str) -> tuple[Part, ...]:
         )
     if any(low >= high for low, high in itertools.pairwise(limits)):  # type: ignore[operator]
         raise ValueError(f"all_reduce_spec {text!r} has limits that do not grow from left to right")
-    return tuple(Part(name, limit) for name, limit in zip(words[::2], [*limits, None], strict=True))
+    return tuple(
+        GradientRange(name, limit) for name, limit in zip(words[::2], [*limits, None], strict=True)
+    )
 
 
 def messages(
-    parts: Sequence[Part], elements: Sequence[int], item_bytes: int
+    parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int
 ) -> list[tuple[str, list[int]]]:
     """How gradients of these numbers of elements travel: (algorithm, indices of the gradients of
     one message), in order of sending.
@@ -80,7 +82,7 @@ def messages(
 
 
 def spec_bytes(
-    parts: Sequence[Part], elements: Sequence[int], item_bytes: int, replicas: int
+    parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int, replicas: int
 ) -> dict[str, int]:
     """Bytes of one merge over all replicas, by kind of `placements.traffic`; kinds that move
     nothing are left out.

@@ -35,7 +35,7 @@ Values = Callable[[Sequence[int]], Sequence[Any]]
 Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
 
 
-class Case(Data):
+class Override(Data):
     """What differs for the points that have these fields (a list: any of its values): seconds more,
     or other launches.
     """
@@ -45,7 +45,7 @@ class Case(Data):
     launches: tuple[int, ...] | None = None
 
 
-class Settings(Data):
+class EntrySettings(Data):
     """What an entry says beside the fields of its points.
 
     question, reason: what the points are to answer, and why these; for readers.
@@ -77,7 +77,7 @@ class Settings(Data):
     first_repeat: int = Field(default=0, ge=0, strict=True)
     only: tuple[dict[str, Any], ...] = ()
     without: tuple[dict[str, Any], ...] = ()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Override, ...] = ()
     trace: int = Field(default=0, ge=0, le=20, strict=True)
     compare: bool = True
 
@@ -131,7 +131,7 @@ class Expanded(Generic[Built]):
     built: Built
     launches: tuple[int, ...]
     cost_s: float
-    settings: Settings
+    settings: EntrySettings
     where: str
 
 
@@ -252,16 +252,16 @@ def _combinations(
         yield {name: value for _, part in parts for name, value in part.items()}
 
 
-def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Settings:
+def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> EntrySettings:
     """What is said beside the fields of the point, every name in it known."""
     for name in fields:
-        if name not in kind.fields and name not in Settings.model_fields:
-            known = [*kind.fields, *Settings.model_fields, *BUNDLES]
+        if name not in kind.fields and name not in EntrySettings.model_fields:
+            known = [*kind.fields, *EntrySettings.model_fields, *BUNDLES]
             near = difflib.get_close_matches(str(name), known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
             raise ValueError(f"{where}: unknown field {name!r}: {hint}")
     try:
-        settings = Settings(
+        settings = EntrySettings(
             **{name: value for name, value in fields.items() if name not in kind.fields}
         )
     except ValidationError as error:
@@ -322,7 +322,7 @@ def _point(
     return Expanded(built, launches, round(cost_s, 2), settings, where)
 
 
-def _cost_s(settings: Settings, fields: Mapping[str, Any]) -> float:
+def _cost_s(settings: EntrySettings, fields: Mapping[str, Any]) -> float:
     """What the entry's own numbers say that a point with these fields may cost."""
     cost_s = settings.cost_s
     if settings.cost_per_device_s:

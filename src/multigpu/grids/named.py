@@ -179,7 +179,7 @@ def launches_s(run: Run) -> float:
 
 
 def on_host_s(run: Run) -> float:
-    """Variables on the host are read, merged and written by its cores; one joined batch is gathered
+    """Variables on the host are read, merged and written by its cores; one global batch is gathered
     there piece by piece.
     """
     host = {"exp1": 2.5, "exp2": 3.5, "exp3": 1.5}.get(run.placement, 0.0) * (

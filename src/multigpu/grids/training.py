@@ -83,23 +83,23 @@ question.
 
 
 def joined_over() -> int:
-    """GPUs that share a joined batch where the batch is the question, or the placement: four, or
+    """GPUs that share a global batch where the batch is the question, or the placement: four, or
     two on a machine without so many.
     """
     return 2 if 0 < gpu_count() < 4 else 4
 
 
-def _build(joined_batch: int | None = None, **fields: Any) -> TrainingRun:
-    """joined_batch: of all devices together, in place of each one's. A placement has the processes
+def _build(global_batch: int | None = None, **fields: Any) -> TrainingRun:
+    """global_batch: of all devices together, in place of each one's. A placement has the processes
     that it must have, unless told.
     """
-    if joined_batch:
-        fields["batch_size"] = joined_batch // fields["devices"]
+    if global_batch:
+        fields["batch_size"] = global_batch // fields["devices"]
     return build_training_run(**placed(fields["placement"]) | fields)
 
 
 KIND = Kind(
-    fields=FIELDS | {"joined_batch": FieldInfo(default=None)},
+    fields=FIELDS | {"global_batch": FieldInfo(default=None)},
     build=_build,
     lists={
         "devices": {"joined_over": lambda _: [joined_over()]},

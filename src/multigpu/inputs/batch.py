@@ -1,4 +1,4 @@
-"""What every input hands to every engine, one shard of one step's joined batch, and how batches
+"""What every input hands to every engine, one shard of one step's global batch, and how batches
 reach a step, whatever the framework.
 """
 
@@ -46,8 +46,8 @@ class Batch:
     lookups: tuple[dict[str, int], ...]
 
     @property
-    def joined_loss_terms(self) -> int:
-        """Terms in the loss of the joined batch: what the gradient's mean is taken over."""
+    def global_loss_terms(self) -> int:
+        """Terms in the loss of the global batch: what the gradient's mean is taken over."""
         return sum(self.loss_terms)
 
 
@@ -75,14 +75,14 @@ def batch_of_rows(
 
 
 class Source(ABC):
-    """An endless plan of joined batches, which every rank can work out alone, so that shards need
+    """An endless plan of global batches, which every rank can work out alone, so that shards need
     no messages.
     label: how tables name this input. fingerprint: SHA-256 over what determines the data: the law
         and its seed, or files and vocabulary.
     period: after how many steps batches repeat, so that an engine may keep them on its device; None
         if they do not.
     capacity: embedding variable -> the most rows that one shard of any step looks up.
-    steps_per_epoch: joined batches after which every item of its data set has been read; None: it
+    steps_per_epoch: global batches after which every item of its data set has been read; None: it
         has no epochs.
     count: items of its data set, which `items` names; None: it does not.
     """

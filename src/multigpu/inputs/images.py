@@ -133,7 +133,7 @@ class StoredImages(Epochs):
         return self._held_out
 
 
-class Part(Pictures):
+class Subset(Pictures):
     """Some of a set of pictures, numbered anew."""
 
     def __init__(self, pictures: Pictures, chosen: np.ndarray, name: str) -> None:
@@ -145,13 +145,13 @@ class Part(Pictures):
         return self._pictures.images(self._chosen[chosen])
 
 
-def split(pictures: Pictures, held_out: int) -> tuple[Part, Part]:
+def split(pictures: Pictures, held_out: int) -> tuple[Subset, Subset]:
     """What to train on and so many to score with: one split for all seeds, so that every Run is
     scored on the same images.
     """
     order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
     held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])
-    return Part(pictures, trained, f"{len(trained)} to train on"), Part(
+    return Subset(pictures, trained, f"{len(trained)} to train on"), Subset(
         pictures, held, f"{held_out} held out"
     )
 

@@ -27,7 +27,7 @@ by its outcome.
 """
 
 
-class Selection(NamedTuple):
+class CorpusSelection(NamedTuple):
     """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most
     `longest` pieces a side.
     """
@@ -37,9 +37,9 @@ class Selection(NamedTuple):
 
 
 SELECTIONS = {
-    "pieces": Selection(None, LONGEST),
-    "pieces_package": Selection("postgresql-15", 30),
-    "pieces_short": Selection("postgresql-15", 14),
+    "pieces": CorpusSelection(None, LONGEST),
+    "pieces_package": CorpusSelection("postgresql-15", 30),
+    "pieces_short": CorpusSelection("postgresql-15", 14),
 }
 """By the name of the input. The last is what two CPU cores learn in minutes; the one before has
 four buckets of lengths.
@@ -135,7 +135,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPairs:
     """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of
     both.
     """
@@ -154,14 +154,18 @@ class PieceCorpus:
 
     training: EncodedCorpus
     training_texts: tuple[tuple[str, str], ...]
-    held_out: HeldOut
+    held_out: HeldOutPairs
     source_pieces: Pieces
     target_pieces: Pieces
 
 
 @lru_cache(maxsize=4)
 def read_pieces(
-    text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int
+    text: ParallelText,
+    content: str,
+    sizes: tuple[int, int],
+    selection: CorpusSelection,
+    longest: int,
 ) -> PieceCorpus:
     """The committed corpus in pieces, learned from its training catalogs whatever the length; once
     a process.
@@ -201,7 +205,7 @@ def read_pieces(
             (pair[1:] for pair in training), "the training catalogs", marks, longest
         ),
         training_texts=tuple((sources[line], targets[line]) for line, _, _ in training),
-        held_out=HeldOut(
+        held_out=HeldOutPairs(
             sources=tuple(source for _, source, _ in held),
             targets=tuple(target for _, _, target in held),
             source_texts=tuple(sources[line] for line, _, _ in held),
@@ -219,7 +223,7 @@ class PieceText(CorpusText):
         super().__init__(run, label, corpus.training)
         self.corpus = corpus
 
-    def held_out(self) -> HeldOut:
+    def held_out(self) -> HeldOutPairs:
         return self.corpus.held_out
 
 

@@ -24,7 +24,7 @@ def bucket_of(target_words: np.ndarray) -> np.ndarray:
 
 
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
-    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side
+    """Which sentences each step of one epoch takes: shape (steps, global batch), ranks side by side
     in each row; none twice in a step. Sentences wait in their bucket in the order given. Whenever a
     bucket holds enough for the shard whose turn it is, that shard takes them,
     then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit
@@ -52,7 +52,7 @@ def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
 
 
 def filled_up(order: np.ndarray, joined: int) -> np.ndarray:
-    """The order as whole joined batches, shape (steps, joined); what the last one lacks is taken
+    """The order as whole global batches, shape (steps, joined); what the last one lacks is taken
     from the beginning.
     """
     return np.resize(order, (-(-len(order) // joined), joined))
@@ -62,7 +62,7 @@ class Epochs(Source):
     """A Source over a data set, in every epoch in an order drawn from (seed, epoch), or in one
     order (`in_order`). An epoch's last step is filled up from its beginning: nothing is left out,
     every shard has its full size, and no item comes twice in a step. A data set smaller than one
-    joined batch is a ValueError.
+    global batch is a ValueError.
     """
 
     count: int
@@ -73,7 +73,7 @@ class Epochs(Source):
         self._sizes, self._seed, self._joined = shard_sizes(run), run.seed, sum(shard_sizes(run))
         if count < self._joined:
             raise ValueError(
-                f"a joined batch of {self._joined} {items} needs at least as many: the data set has"
+                f"a global batch of {self._joined} {items} needs at least as many: the data set has"
                 f" {count}"
             )
         self.count, self._bounds = count, np.cumsum([0, *shard_sizes(run)])
@@ -81,7 +81,7 @@ class Epochs(Source):
         self.steps_per_epoch = len(self._plan(0))
 
     def plan(self, epoch: int) -> np.ndarray:
-        """Items of each step of one epoch, shape (steps, joined batch), ranks side by side in each
+        """Items of each step of one epoch, shape (steps, global batch), ranks side by side in each
         row.
         """
         return filled_up(

@@ -1,6 +1,6 @@
 """Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted
 ratings. What makes a Source here raises ValueError for other files than it reads, unusable ones,
-and too large a joined batch.
+and too large a global batch.
 """
 
 import logging

@@ -19,7 +19,7 @@ PART = 64  # shares that it reads at once
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """How a kernel works: numbers of a tile, which a program reads at once, and its warps.
     stages, programs: of a sum, tiles on their way to a program, and programs of a multiprocessor.
         tiles: of another kernel's program.
@@ -32,8 +32,8 @@ class Plan:
     tiles: int = 1
 
 
-MOMENTS, SUMS = Plan(4096, 8, stages=4, programs=2), Plan(4096, 4, stages=4, programs=4)
-NORMALISE = GRADIENTS = Plan(2048, 4, tiles=2)
+MOMENTS, SUMS = TilePlan(4096, 8, stages=4, programs=2), TilePlan(4096, 4, stages=4, programs=4)
+NORMALISE = GRADIENTS = TilePlan(2048, 4, tiles=2)
 
 
 class Norm(NamedTuple):

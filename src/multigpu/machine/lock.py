@@ -21,7 +21,7 @@ LOCK_VARIABLE = "MULTIGPU_LOCK"
 """Names another file than the machine's, for sweeps that are known not to meet: in containers with
 GPUs of their own, say.
 """
-HELD_VARIABLE = "MULTIGPU_TURN"
+LOCK_HOLDER_VARIABLE = "MULTIGPU_TURN"
 """In the environment of a process that has its turn, and of all that it starts: whose it is."""
 
 
@@ -64,7 +64,7 @@ def machine_lock() -> Iterator[None]:
     """This machine for one sweep, and all that the sweep starts, until it is left. Waits, with a
     sentence, while another sweep has it.
     """
-    if HELD_VARIABLE in os.environ:
+    if LOCK_HOLDER_VARIABLE in os.environ:
         yield
         return
     with _opened() as lock:
@@ -76,11 +76,11 @@ def machine_lock() -> Iterator[None]:
                 lock,
             )
             lock.flush()
-        os.environ[HELD_VARIABLE] = str(os.getpid())
+        os.environ[LOCK_HOLDER_VARIABLE] = str(os.getpid())
         try:
             yield
         finally:
-            del os.environ[HELD_VARIABLE]
+            del os.environ[LOCK_HOLDER_VARIABLE]
             if lock.writable():
                 lock.truncate(0)
 

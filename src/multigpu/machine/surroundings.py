@@ -74,7 +74,7 @@ class Surroundings(Data):
         return found
 
 
-class Watch:
+class SurroundingsWatch:
     """From its making until `seen`: what others than the tree of processes below `root` did
     here.
     """

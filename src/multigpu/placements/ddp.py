@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " backward still runs."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     overlap=True,
     engines=(WHOLE_STEP,),
 )

@@ -6,10 +6,10 @@ PLACEMENT = Placement(
     look=Look(23, "Exp1", "#aa3377", "v"),
     source="000: Exp1",
     summary=(
-        "Variables live in host memory; devices pull them; one GPU a variable merges its gradients,"
+        "Variables live in host memory; devices pull them; one GPU a variable sums its gradients,"
         " updates it and writes it back."
     ),
     variables="host",
-    update="sharded",
+    update="balanced",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

@@ -67,7 +67,7 @@ def formula(placement: Placement) -> Formula:
             " `partition.partition_bytes` works out"
         )
     apart = row.update != "host" and homes - {"host", row.update}
-    if row.merge != "reduce_scatter" and homes != {"replica"} and ("replica" in homes or apart):
+    if row.reduction != "reduce_scatter" and homes != {"replica"} and ("replica" in homes or apart):
         raise ValueError(
             f"{row.name}: no formula follows from variables at {row.variables!r} and update at"
             f" {row.update!r}"
@@ -76,7 +76,7 @@ def formula(placement: Placement) -> Formula:
     for kind in KINDS:
         terms = {"V": _of_whole(row, DENSE, kind), "T": _of_whole(row, TABLE, kind)}
         if terms["V"] == terms["T"]:
-            terms = {"S_laid" if row.merge == "reduce_scatter" else "S": terms["V"]}
+            terms = {"S_laid" if row.reduction == "reduce_scatter" else "S": terms["V"]}
         (own, _), (other, ids) = _of_rows(row, kind, 0), _of_rows(row, kind, 1)
         terms |= {"E": (own, 0, 0), "E_other": (other - own, 0, 0), "I_other": (ids, 0, 0)}
         if terms := {

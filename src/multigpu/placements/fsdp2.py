@@ -12,7 +12,7 @@ STREAMS = (
 PLACEMENT = Placement(
     name="fsdp2",
     look=Look(12, "FSDP2", "#a8572d", "$\u25a9$"),
-    title="Everything cut, gathered for each use",
+    title="Everything sharded, gathered for each use",
     source="torch fully_shard (FSDP2); ZeRO stage 3 (Rajbhandari et al., 2020)",
     summary=(
         "Every device keeps a piece of each variable, of its gradient and of the optimiser’s"
@@ -20,9 +20,9 @@ PLACEMENT = Placement(
         " forward and again before its backward, each time for that long; a reduce-scatter sums its"
         " gradients while backward goes on."
     ),
-    variables="cut",
+    variables="sharded",
     lookup="replica",
-    merge="reduce_scatter",
+    reduction="reduce_scatter",
     overlap=True,
     engines=(Engine(),),
     refusals={"compiled": HOOKS, "captured": STREAMS, "compiled_captured": STREAMS},

@@ -11,7 +11,7 @@ PLACEMENT = Placement(
         " placement on this host."
     ),
     variables="replica",
-    merge="none",
+    reduction="none",
     semantics=Semantics(kind="independent"),
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

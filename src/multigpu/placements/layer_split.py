@@ -2,8 +2,8 @@ from multigpu.placements.row import DISPATCHED, Look, Placement
 
 PLACEMENT = Placement(
     name="layer_split",
-    title="Layers over devices",
-    look=Look(14, "layers over devices", "#a0522d", "h"),
+    title="Pipeline: layers over devices",
+    look=Look(14, "pipeline", "#a0522d", "h"),
     source=(
         "004: tensorflow/nmt's num_gpus; 002: model parallelism; micro-batches as in GPipe (Huang"
         " and others, arXiv:1811.06965)"

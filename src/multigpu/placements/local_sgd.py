@@ -14,7 +14,7 @@ PLACEMENT = Placement(
         " mean of their variables."
     ),
     variables="replica",
-    merge="average",
+    reduction="average",
     semantics=Semantics(kind="averaged", every=5),
     engines=(NOT_CAPTURED,),
     refusals={"captured": TWO_STEPS, "compiled_captured": TWO_STEPS},

@@ -13,7 +13,7 @@ from multigpu.spec.run import Run
 
 
 @dataclass(frozen=True)
-class Kept:
+class DeviceBytes:
     """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others
     send arrives, and what was sent last.
     """
@@ -28,7 +28,7 @@ class Kept:
         return sum(astuple(self))
 
 
-def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
+def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
     """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
     where it cuts one model into parts.
     """
@@ -41,7 +41,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
             " where: choose another"
         )
     item, slots = item_bytes(run), optimizer_of(run, model).slots
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         piece = 0
         for variable in variables:
             rows = -(-variable.shape[0] // devices)
@@ -53,14 +53,14 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
             )
         # states alone are of the piece itself
         filled = item * cut_elements(placement, variables, item, devices) // devices
-        return Kept(filled, filled, slots * piece)
+        return DeviceBytes(filled, filled, slots * piece)
     size = item * sum(variable.elements for variable in variables)
-    if placement.update == "cut":
+    if placement.update == "sharded":
         size = item * cut_elements(placement, variables, item, devices)
-        return Kept(size, size, slots * size // devices)
+        return DeviceBytes(size, size, slots * size // devices)
     if placement.variables == "replica":
-        return Kept(
-            size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0
+        return DeviceBytes(
+            size, size, slots * size, (devices - 1) * size if placement.reduction == "copy" else 0
         )
     assigned = assign(placement, variables, devices)
     dense = item * sum(a.variable.elements for a in assigned if not a.by_row)
@@ -68,7 +68,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     tables = item * sum(a.variable.elements for a in assigned if a.by_row and a.update == rank)
     # what is fetched ahead, and masters apart from what computes
     staged = dense + own if placement.staged else 0
-    return Kept(
+    return DeviceBytes(
         dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged
     )
 
@@ -80,7 +80,7 @@ def most_kept(run: Run, model: Model) -> int:
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
-    if placement.variables != "cut" or run.devices == 1:
+    if placement.variables != "sharded" or run.devices == 1:
         return most
     # gathered at a time: the layers of an image model; any other is one part
     parts: Counter[str] = Counter()

@@ -13,7 +13,7 @@ PLACEMENT = Placement(
         " an even number, then on the first of all, and the sum goes back the same way."
     ),
     variables="replica",
-    merge="halves",
+    reduction="halves",
     engines=(
         Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),
     ),

@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " on CPUs by TensorFlow's ring."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     engines=(
         Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),
     ),

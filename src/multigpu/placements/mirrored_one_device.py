@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " there, and the sum is copied back."
     ),
     variables="replica",
-    merge="gpu0",
+    reduction="gpu0",
     engines=(
         Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),
     ),

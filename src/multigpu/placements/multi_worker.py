@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " processes, on CPUs by TensorFlow's ring over gRPC."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     engines=(
         Engine(
             framework="tensorflow",

@@ -73,7 +73,7 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class SectionCrossing:
     """A tensor that one section gives and sections on other devices take: from device `start` to
     each of `ends`, and gradients back.
     """
@@ -84,7 +84,7 @@ class Crossing:
     size: Mapping[str, int]
 
 
-def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Crossing]:
+def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
     """What travels between devices when section i runs on device `places[i]`; once to each device,
     however many sections take it there.
     """
@@ -95,7 +95,7 @@ def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Crossi
                 p for s, p in zip(sections, places, strict=True) if name in s.takes and p != start
             )
             if takers:
-                found.append(Crossing(name, start, tuple(takers), size))
+                found.append(SectionCrossing(name, start, tuple(takers), size))
     return found
 
 

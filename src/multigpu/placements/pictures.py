@@ -9,13 +9,13 @@ from multigpu.placements.row import Home, Placement
 PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
 """Fields of a row that say where a part lives, with its letter in the picture."""
 
-SHARES = ("sharded", "cut", "sections", "split")
+SHARES = ("balanced", "sharded", "sections", "split")
 """Homes of which each GPU has a part."""
 
 PAGE = Environment(
     loader=PackageLoader("multigpu.placements", "."), trim_blocks=True, lstrip_blocks=True
 ).get_template("page.md.j2")
-FIELDS = ["variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels"]
+FIELDS = ["variables", "embeddings", "lookup", "compute", "reduction", "slots", "update", "travels"]
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
@@ -41,10 +41,10 @@ def in_words(placement: Placement) -> str:
         "replica": "on every GPU",
         "host": "in host memory",
         "gpu0": "on the first GPU",
-        "sharded": "spread over the GPUs",
+        "balanced": "dealt out over the GPUs, each variable whole",
     }
     homes |= {
-        "cut": "cut into a stretch for each GPU",
+        "sharded": "sharded, a stretch on each GPU",
         "sections": "with their layers, spread over the GPUs",
         "split": "cut over the GPUs",
     }
@@ -72,22 +72,22 @@ def movement(placement: Placement) -> tuple[str, str]:
                 " between copies of the model"
             ),
         )
-    if placement.merge == "none":
+    if placement.reduction == "none":
         return "none", "nothing"
     if placement.algorithm is not None:
         return "gpus", f"gradients, by all-reduce ({placement.algorithm.replace('_', ' ')})"
-    if placement.merge == "average":
+    if placement.reduction == "average":
         return "gpus", f"variables, by all-reduce after every {placement.semantics.every} steps"
-    if placement.merge == "all_reduce":
+    if placement.reduction == "all_reduce":
         return "gpus", "gradients, by all-reduce"
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         return "gpus", "variables, by all-gather before each use; gradients, by reduce-scatter"
-    if placement.merge == "reduce_scatter":
+    if placement.reduction == "reduce_scatter":
         return "gpus", "gradients, by reduce-scatter; new values, by all-gather"
-    if placement.merge == "copy":
+    if placement.reduction == "copy":
         return "gpus", "gradients, by plain copies"
     if placement.update == "replica":
-        by = ", by halves" if placement.merge == "halves" else ""
+        by = ", by halves" if placement.reduction == "halves" else ""
         return "gpus", f"gradients to the first GPU{by}, their sum back"
     homes = {placement.variables, placement.embeddings}
     out = f"variables out ({placement.travels} of embeddings)"
@@ -111,7 +111,7 @@ def placements_page() -> str:
 
 def runs_as(placement: Placement) -> str:
     """Where it exists, as a sentence."""
-    overlap = " Merging starts before backward has ended." if placement.overlap else ""
+    overlap = " Gradients are reduced while backward runs." if placement.overlap else ""
     names = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
     shapes = {"one": "one process for all devices", "per_device": "a process a device"}
     ways = [

@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " gradients."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     engines=(
         WHOLE_STEP,
         DISPATCHED,

@@ -2,7 +2,7 @@ from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Plac
 
 PLACEMENT = Placement(
     name="replicated_copy",
-    title="Replicated, merged by plain copies",
+    title="Replicated, gradients reduced by plain copies",
     look=Look(3, "replicated, copies", "#3a92cc", ">"),
     source="001: replicated without NCCL",
     summary=(
@@ -10,6 +10,6 @@ PLACEMENT = Placement(
         " itself."
     ),
     variables="replica",
-    merge="copy",
+    reduction="copy",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

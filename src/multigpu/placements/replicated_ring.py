@@ -2,7 +2,7 @@ from multigpu.placements.row import KERNEL_BY_KERNEL, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_ring",
-    title="Replicated, merged by a ring written out",
+    title="Replicated, gradients reduced by a ring written out",
     look=Look(4, "replicated, ring", "#7d8a2e", "$\u25d2$"),
     source="002: ring all-reduce",
     summary=(
@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " receives, a P-th at a time."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     algorithm="ring",
     refusals=KERNEL_BY_KERNEL,
 )

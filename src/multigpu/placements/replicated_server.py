@@ -2,7 +2,7 @@ from multigpu.placements.row import KERNEL_BY_KERNEL, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_server",
-    title="Replicated, merged by a central server",
+    title="Replicated, gradients reduced by a central server",
     look=Look(5, "replicated, server", "#d1497a", "$\u25d3$"),
     source="002: parameter server",
     summary=(
@@ -10,7 +10,7 @@ PLACEMENT = Placement(
         " them up and sends the sum back."
     ),
     variables="replica",
-    merge="all_reduce",
+    reduction="all_reduce",
     algorithm="central_server",
     refusals=KERNEL_BY_KERNEL,
 )

@@ -8,21 +8,21 @@ from multigpu.collectives import find_algorithm
 from multigpu.spec.schema import Data
 from multigpu.spec.semantics import Semantics
 
-Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
+Home = Literal["replica", "host", "gpu0", "balanced", "sharded", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread
 over the devices by greedy least load (each variable whole to the device that holds the fewest
 elements), cut into equal stretches, one a device (`traffic.laid_out`), or the device of the model's
 stage that uses it (placements inside one model: `stage_split`).
 """
 
-Merge = Literal[
+Reduction = Literal[
     "all_reduce",
     "reduce_scatter",
     "copy",
     "halves",
     "host",
     "gpu0",
-    "sharded",
+    "balanced",
     "stage",
     "sections",
     "split",
@@ -72,12 +72,10 @@ IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", 
 OUTSIDE_A_GRAPH = (
     "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
 )
-OWN_COLLECTIVE = (
-    "compiled, the strategy would put its own collective in place of the merge that the row names"
-)
+OWN_COLLECTIVE = "compiled, the strategy would put its own collective in the row's place"
 KERNEL_BY_KERNEL = dict.fromkeys(
     ("compiled", "captured", "compiled_captured"),
-    "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the"
+    "its sends and receives are tested kernel by kernel only; replicated_allreduce reduces the"
     " library's way in every form",
 )
 
@@ -89,7 +87,8 @@ class Placement(Data):
         (which live with them unless said).
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the
         replica (whole tables do).
-    update: where it runs: at the variables' home, unless said. merge: where gradients are summed:
+    update: where it runs: at the variables' home, unless said. reduction: where gradients are
+        summed:
         where the update runs, unless said.
     compute: "sections": stretches of layers, each on its own device, which all shards pass;
         "split": every layer, cut over the devices of one copy of the model. Then everything else is
@@ -97,10 +96,10 @@ class Placement(Data):
         joined with those of the same part of other copies (`partition.py`).
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and
         receives; None: the library's.
-    overlap: whether merging starts before backward has ended. staged: whether a replica computes
+    overlap: whether reduction starts before backward has ended. staged: whether a replica computes
         with what it fetched a step before.
     loss: on each replica over its shard, or on the first device over all replicas' predictions,
-        which travel there (their gradients back); the joined batch is then sliced there too, and
+        which travel there (their gradients back); the global batch is then sliced there too, and
         the last replica takes the remainder.
     look: on pages; None: by hash of the name (`analysis.style`).
     refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell
@@ -116,7 +115,7 @@ class Placement(Data):
     lookup: Home = Field(default_factory=lambda row: row["embeddings"])
     compute: Literal["replica", "stage", "sections", "split"] = "replica"
     update: Home = Field(default_factory=lambda row: row["variables"])
-    merge: Merge = Field(default_factory=lambda row: row["update"])
+    reduction: Reduction = Field(default_factory=lambda row: row["update"])
     algorithm: str | None = None
     overlap: bool = False
     staged: bool = False
@@ -148,15 +147,15 @@ class Placement(Data):
         return tuple(dict.fromkeys(engine.framework for engine in self.engines))
 
     @property
-    def merges_gradients(self) -> bool:
-        return self.merge not in ("average", "none")
+    def reduces_gradients(self) -> bool:
+        return self.reduction not in ("average", "none")
 
     @property
     def uses_host(self) -> bool:
         """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or
         updates (whoever feeds or dispatches).
         """
-        return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.update)
+        return "host" in (self.variables, self.embeddings, self.lookup, self.reduction, self.update)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -166,7 +165,7 @@ class Placement(Data):
                 self.variables,
                 self.embeddings,
                 self.lookup,
-                self.merge,
+                self.reduction,
                 self.update,
             }
             if len(homes) > 1:
@@ -180,24 +179,28 @@ class Placement(Data):
                 f"{self.name}: rows can be gathered on the replica or at the table's home"
                 f" {self.embeddings!r}, not at {self.lookup!r}"
             )
-        updated_at = {"replica": ("replica", "cut"), "cut": ("cut",)}.get(self.variables)
-        if self.update not in updated_at if updated_at else self.update in ("replica", "cut"):
+        updated_at = {"replica": ("replica", "sharded"), "sharded": ("sharded",)}.get(
+            self.variables
+        )
+        if self.update not in updated_at if updated_at else self.update in ("replica", "sharded"):
             raise ValueError(
                 f"{self.name}: variables at {self.variables!r} cannot be updated at"
                 f" {self.update!r}: copies are updated where they are, whole or each replica its"
                 " stretch, and only they"
             )
         whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
-        at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
-        if self.merge not in at_home:
+        at_home = {"replica": whole, "sharded": ("reduce_scatter",)}.get(
+            self.update, (self.update,)
+        )
+        if self.reduction not in at_home:
             raise ValueError(
-                f"{self.name}: with the update at {self.update!r}, gradients merge at one of"
-                f" {at_home}, not at {self.merge!r}"
+                f"{self.name}: with the update at {self.update!r}, gradients are reduced at one of"
+                f" {at_home}, not at {self.reduction!r}"
             )
-        if (self.merge == "average") != (self.semantics.every > 1):
+        if (self.reduction == "average") != (self.semantics.every > 1):
             raise ValueError(
-                f"{self.name}: variables are averaged after every so many steps, so merge"
-                f" {self.merge!r} cannot be every {self.semantics.every}"
+                f"{self.name}: variables are averaged after every so many steps, so reduction"
+                f" {self.reduction!r} cannot be every {self.semantics.every}"
             )
         copies = "replica" in (self.variables, self.embeddings)
         if self.staged != bool(self.semantics.steps):
@@ -219,8 +222,8 @@ class Placement(Data):
             )
         if self.algorithm is None:
             return self
-        if self.merge != "all_reduce" or self.overlap:
-            how = f"with merge {self.merge!r}" + (" and overlap" if self.overlap else "")
+        if self.reduction != "all_reduce" or self.overlap:
+            how = f"with reduction {self.reduction!r}" + (" and overlap" if self.overlap else "")
             raise ValueError(
                 f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward,"
                 f" and cannot be used {how}"

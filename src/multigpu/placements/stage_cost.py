@@ -33,7 +33,7 @@ HostModel = Literal["one", "forward", "per_device"]
 HOST_MODELS: tuple[HostModel, ...] = ("one", "forward", "per_device")
 
 
-class Part(Data):
+class StagePass(Data):
     """One stage's pass: seconds that the device works, and seconds that the host takes to start
     it.
     """
@@ -46,16 +46,16 @@ class Part(Data):
         return max(self.device_s, self.host_s)
 
 
-NOTHING = Part(device_s=0.0, host_s=0.0)
+NOTHING = StagePass(device_s=0.0, host_s=0.0)
 
 
 class StageCost(Data):
     """Measured costs of one stage. update: of all variables that live with it."""
 
     name: str
-    forward: Part
-    backward: Part
-    update: Part
+    forward: StagePass
+    backward: StagePass
+    update: StagePass
 
 
 class CopyCost(Data):
@@ -79,17 +79,17 @@ class Costs(Data):
     hand_over_s: float = 0.0
     call_s: float = 0.0
 
-    def gradient_cost(self, size: int) -> Part:
+    def gradient_cost(self, size: int) -> StagePass:
         """Of copying a gradient of `size` bytes, handing it on included."""
         copy = self.copy_cost(size)
-        return Part(device_s=copy.device_s, host_s=copy.host_s + self.hand_over_s)
+        return StagePass(device_s=copy.device_s, host_s=copy.host_s + self.hand_over_s)
 
-    def copy_cost(self, size: int) -> Part:
+    def copy_cost(self, size: int) -> StagePass:
         known = sorted(self.copies, key=lambda one: one.bytes)
         host_s = sum(one.host_s for one in known) / len(known)
         if size <= known[0].bytes or len(known) == 1:
             first = known[0].device_s
-            return Part(
+            return StagePass(
                 device_s=first if size <= known[0].bytes else first * size / known[0].bytes,
                 host_s=host_s,
             )
@@ -97,7 +97,7 @@ class Costs(Data):
             ((a, b) for a, b in pairwise(known) if size <= b.bytes), (known[-2], known[-1])
         )
         slope = max(0.0, (high.device_s - low.device_s) / (high.bytes - low.bytes))
-        return Part(
+        return StagePass(
             device_s=max(low.device_s, low.device_s + slope * (size - low.bytes)), host_s=host_s
         )
 
@@ -122,7 +122,13 @@ class _Clock:
         return self.host.get(self._thread(what, place), self.begin_s)
 
     def run(
-        self, what: str, place: int, cost: Part, ready: float, asked: float, end: int | None = None
+        self,
+        what: str,
+        place: int,
+        cost: StagePass,
+        ready: float,
+        asked: float,
+        end: int | None = None,
     ) -> tuple[float, float]:
         """Start a task (a copy to `end`, if there is one) once the host may ask for it; when it was
         asked for and when it is done.
@@ -150,7 +156,7 @@ class Pricing:
     def _prices(self) -> dict[str, StageCost]:
         return {one.name: one for one in self.costs.stages}
 
-    def _price(self, name: str, part: Literal["forward", "backward", "update"]) -> Part:
+    def _price(self, name: str, part: Literal["forward", "backward", "update"]) -> StagePass:
         return getattr(self._prices[name], part) if name in self._prices else NOTHING
 
     def _bytes(self, name: str) -> int:

@@ -4,7 +4,7 @@ inputs and predictions travel.
 
 from collections.abc import Sequence
 
-from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
+from multigpu.collectives.spec import LIBRARY, GradientRange, parse_spec, spec_bytes
 from multigpu.placements import find_placement
 from multigpu.placements.partition import partition_bytes
 from multigpu.placements.resolve import shard_sizes
@@ -27,7 +27,7 @@ def item_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run, model: Model) -> int:
-    """What slicing a joined batch on the first device moves: images out, predictions in and their
+    """What slicing a global batch on the first device moves: images out, predictions in and their
     gradients out, of all others.
     """
     config = model.config
@@ -55,7 +55,7 @@ def step_bytes(
     moved = _moved(run, placement, model, lookups, gradient_rows)
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1
-    uses = parts if placement.variables == "cut" else 1
+    uses = parts if placement.variables == "sharded" else 1
     return {
         kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
     }
@@ -78,7 +78,7 @@ def _moved(
         return partition_bytes(run, model, lookups)
     if run.all_reduce_spec or run.wire_dtype:
         item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else item_bytes(run)
-        whole = (Part(placement.algorithm or LIBRARY, None),)
+        whole = (GradientRange(placement.algorithm or LIBRARY, None),)
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
     moved = predicted_bytes(placement, variables, lookups, item_bytes(run), gradient_rows)

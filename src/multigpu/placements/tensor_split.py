@@ -2,8 +2,8 @@ from multigpu.placements.row import Look, Placement
 
 PLACEMENT = Placement(
     name="tensor_split",
-    title="Matrices over devices",
-    look=Look(13, "matrices over devices", "#7a4fb5", "p"),
+    title="Tensor parallel: matrices over devices",
+    look=Look(13, "tensor parallel", "#7a4fb5", "p"),
     source=(
         "002: model parallelism; the pairs of Megatron-LM (Shoeybi and others, arXiv:1909.08053)"
     ),

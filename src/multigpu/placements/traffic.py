@@ -14,7 +14,7 @@ REPLICA = -2
 """The place of what has a copy on each device; HOST is the host's memory, and a device's place is
 its index.
 """
-CUT = -3
+SHARDED = -3
 """The place of what is cut into stretches, one a device."""
 
 BOUNDARY = 16
@@ -82,7 +82,7 @@ def cut_elements(
     """Elements of all variables, filled up to be cut over the devices: each along its first axis,
     or for the update alone end to end.
     """
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         return sum(
             v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables
         )
@@ -94,9 +94,13 @@ def assign(placement: Placement, variables: Sequence[Variable], devices: int) ->
     greedy = least_loaded([v.elements for v in variables], devices)
 
     def place(home: Home, index: int) -> int:
-        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index], "cut": CUT}[
-            home
-        ]
+        return {
+            "replica": REPLICA,
+            "host": HOST,
+            "gpu0": 0,
+            "balanced": greedy[index],
+            "sharded": SHARDED,
+        }[home]
 
     assigned = []
     for index, variable in enumerate(variables):
@@ -132,10 +136,10 @@ def predicted_bytes(
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
-    if placement.merge == "reduce_scatter":
+    if placement.reduction == "reduce_scatter":
         size, uses = (
             cut_elements(placement, variables, item_bytes, replicas) * item_bytes,
-            2 if placement.variables == "cut" else 1,
+            2 if placement.variables == "sharded" else 1,
         )
         return (
             {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
@@ -161,18 +165,18 @@ def predicted_bytes(
                 for rows in gradient_rows
             ]
         if a.home == REPLICA:
-            if sparse is not None and placement.merges_gradients:
+            if sparse is not None and placement.reduces_gradients:
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
             elif placement.algorithm is not None:
                 moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(
                     a.variable.elements, item_bytes, replicas
                 )
-            elif placement.merge in ("all_reduce", "average") and replicas > 1:
+            elif placement.reduction in ("all_reduce", "average") and replicas > 1:
                 moved["all_reduce"] += replicas * size
-            elif placement.merge == "copy":
+            elif placement.reduction == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
             # all but one send once and receive once, on whichever way
-            elif placement.merge in (
+            elif placement.reduction in (
                 "gpu0",
                 "halves",
             ):

@@ -11,7 +11,7 @@ PLACEMENT = Placement(
         " and updates it. An all-gather brings the new values to all."
     ),
     variables="replica",
-    merge="reduce_scatter",
-    update="cut",
+    reduction="reduce_scatter",
+    update="sharded",
     engines=(WHOLE_STEP,),
 )

@@ -64,19 +64,19 @@ class RecordBase(Kept):
     launch_id: str
 
     @property
-    def asked(self) -> Any:
+    def spec(self) -> Any:
         """What was to be measured (`Spec`), in a framework."""
         raise NotImplementedError
 
     @property
     def framework_version(self) -> str:
         """Of the framework that was measured, as in the key."""
-        return framework_version(self.asked.framework, self.versions)
+        return framework_version(self.spec.framework, self.versions)
 
     @classmethod
     def key_for(
         cls,
-        asked: Spec,
+        spec: Spec,
         repeat: int,
         machine: str,
         framework_version: str,
@@ -87,7 +87,7 @@ class RecordBase(Kept):
         """
         return key_of(
             *cls.key_words,
-            asked.digest,
+            spec.digest,
             repeat,
             machine,
             framework_version,
@@ -96,7 +96,7 @@ class RecordBase(Kept):
 
     @property
     def own_key(self) -> str:
-        return self.key_for(self.asked, self.repeat, self.machine.name, self.framework_version)
+        return self.key_for(self.spec, self.repeat, self.machine.name, self.framework_version)
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:

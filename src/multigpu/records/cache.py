@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from multigpu import paths
-from multigpu import plugins as outside
+from multigpu import paths, plugins
 from multigpu.records.store import stamp_of
 from multigpu.writing import write_whole
 
@@ -22,7 +21,7 @@ def state_of(roots: Sequence[Path]) -> str:
     """
     program = sorted(
         [
-            *outside.files(),
+            *plugins.files(),
             *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern)),
         ]
     )

@@ -92,7 +92,7 @@ class CollectiveRecord(RecordBase):
         return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
 
     @property
-    def asked(self) -> CollectiveRun:
+    def spec(self) -> CollectiveRun:
         return self.run
 
 

@@ -30,7 +30,7 @@ HELD_FLAG = " GiB were allocated before the Run began"
 
 
 class Equivalence(Data):
-    """How a placement's first steps compare with those of one process on the joined batch (or with
+    """How a placement's first steps compare with those of one process on the global batch (or with
     what its semantics say).
     distance: norm of the difference of all variables over norm of the reference's update, after so
         many steps.
@@ -60,7 +60,7 @@ class Measurement(Data):
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a
         step lasts until the host has dispatched it, and the last of a window until every device has
         finished; all replicas of one process share the marks.
-    loss: [step] mean over the loss terms of the joined batch (independent and asynchronous
+    loss: [step] mean over the loss terms of the global batch (independent and asynchronous
         replicas: over all of them).
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`),
         or of one cycle of `semantics_of(run).every` steps; moved_bytes None: they could not be
@@ -132,7 +132,7 @@ class Record(RecordBase):
     surroundings: Surroundings | None = None
 
     @property
-    def asked(self) -> Run:
+    def spec(self) -> Run:
         return self.run
 
     @property

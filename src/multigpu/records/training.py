@@ -42,7 +42,7 @@ class EpochAudit(Data):
 
 class TrainingMeasurement(Data):
     """How far the budget brought the model.
-    loss: a point for each `log_every` steps: the mean of the joined batches' mean losses
+    loss: a point for each `log_every` steps: the mean of the global batches' mean losses
         (independent replicas: over all of them).
     seconds: at each point, since the first step, barriers included, evaluations and checkpoints
         left out; the slowest replica's, without an
@@ -116,7 +116,7 @@ class TrainingRecord(RecordBase):
     measurement: TrainingMeasurement | None = None
 
     @property
-    def asked(self) -> TrainingRun:
+    def spec(self) -> TrainingRun:
         return self.training
 
 

@@ -62,7 +62,7 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PageExperiment:
     """What the parameters say. launches: which launch measures each repeat. trace: steps that a
     twin of the Run is traced for (0: none).
     compare: whether committed Records and documents stand beside it.
@@ -99,7 +99,7 @@ class Experiment:
         return records_here(self.points, self.store)
 
 
-def planned(namespace: Mapping[str, Any]) -> Experiment:
+def planned(namespace: Mapping[str, Any]) -> PageExperiment:
     """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
     a wrong type, or cannot work here.
     """
@@ -126,7 +126,7 @@ def planned(namespace: Mapping[str, Any]) -> Experiment:
             traced(run, steps)
     except ValueError as error:
         raise ParameterError(f"{str(error).rstrip('.')}.") from None
-    return Experiment(
+    return PageExperiment(
         run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"]
     )
 
@@ -241,7 +241,7 @@ class ExperimentError(ParameterError):
     """Nothing could be measured; its message is the reason of the first Run that failed."""
 
 
-def train(experiment: Experiment) -> list[Record]:
+def train(experiment: PageExperiment) -> list[Record]:
     """Measure what has no Record yet, shown as it goes on; the Records of all points, or a
     ParameterError if nothing could be measured.
     """
@@ -314,7 +314,7 @@ def moved(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "counted", "predicted"])
 
 
-def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
+def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
     """This machine's point (`pooled`), and of each machine with committed Records the nearest one
     of its model, placement and devices.
     place: "here", or the machine. unlike: the fields in which a point differs from this machine's,
@@ -347,7 +347,7 @@ def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([own.assign(place="here", unlike=""), nearest], ignore_index=True)
 
 
-def published(experiment: Experiment) -> pd.DataFrame:
+def published(experiment: PageExperiment) -> pd.DataFrame:
     """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
     is raised where none has it.
     """
@@ -357,7 +357,7 @@ def published(experiment: Experiment) -> pd.DataFrame:
     return _there(table, experiment, "no document measured this point")
 
 
-def _there(table: pd.DataFrame, experiment: Experiment, why: str) -> pd.DataFrame:
+def _there(table: pd.DataFrame, experiment: PageExperiment, why: str) -> pd.DataFrame:
     """The table, if it has rows and is to be shown."""
     if table.empty or not experiment.compare:
         raise Missing(why if experiment.compare else "nothing was to be compared (compare = False)")

@@ -39,14 +39,14 @@ class Trial(Data):
     timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
 
     @property
-    def asked(self) -> Spec:
+    def spec(self) -> Spec:
         """What its Record answers."""
-        asked: Spec = self.run
-        return asked
+        spec: Spec = self.run
+        return spec
 
     @property
     def label(self) -> str:
-        return self.asked.label()
+        return self.spec.label()
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def may_share(
     machine = machine or this_machine()
     reasons = {
         "several hosts are one machine": machine.hosts > 1,
-        "variables, merges or updates on the host": find_placement(run.placement).uses_host,
+        "variables, reduces or updates on the host": find_placement(run.placement).uses_host,
         "TensorFlow's processes talk through the host": (
             run.framework == "tensorflow" and run.processes == "per_device"
         ),

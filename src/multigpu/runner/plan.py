@@ -86,7 +86,7 @@ class Plan(Data):
 
     def key(self, item: Trial) -> str:
         found: str = self.kind.store.kind.key_for(
-            item.asked, item.repeat, self.machine, self.framework_version
+            item.spec, item.repeat, self.machine, self.framework_version
         )
         return found
 

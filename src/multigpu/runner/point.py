@@ -50,7 +50,7 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
     if run.framework != "tensorflow":
         return "", 0
     row = find_placement(run.placement)
-    groups = row.merge == "all_reduce" or any(engine.strategy for engine in row.engines)
+    groups = row.reduction == "all_reduce" or any(engine.strategy for engine in row.engines)
     free = run.device_type == "cuda" and run.processes == "one" and not groups
     return run.device_type, 0 if free else run.devices
 

@@ -24,7 +24,7 @@ from multigpu.engines.common.stacks import ending_told, own_call, read_stacks
 from multigpu.engines.common.standing import DUMPING, Board, board_file, noted
 from multigpu.machine.machine import confine, this_machine
 from multigpu.machine.process import STARTED_AT, end_with_parent
-from multigpu.machine.surroundings import Watch
+from multigpu.machine.surroundings import SurroundingsWatch
 from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Trial, WorkerContext
 from multigpu.runner.plan import Journal, Plan
@@ -62,7 +62,7 @@ class Program:
         self.startup_s = time.time() - float(
             os.environ.get(STARTED_AT) or psutil.Process().create_time()
         )
-        self.watch: Watch | None = None
+        self.watch: SurroundingsWatch | None = None
         self.session: Session | None = None
         self.board: Board | None = None
 
@@ -96,7 +96,7 @@ class Program:
                 if item.run.device_type == "cuda"
                 else ()
             )
-            self.watch = Watch(devices, os.getppid())
+            self.watch = SurroundingsWatch(devices, os.getppid())
         self.journal.report("start", index=index, key=key, at=time.time(), label=item.label)
         return True
 

@@ -43,7 +43,7 @@ class ParallelDims:
         # a degree above the number of devices is refused by `rules.partition`
         copies = max(1, run.devices // degree)
         shares = {"data": copies}
-        if row is not None and "cut" in (row.variables, row.update):
+        if row is not None and "sharded" in (row.variables, row.update):
             shares = {"shard": copies}
         if row is not None and row.compute == "sections":
             return cls(**shares, pipeline=degree)

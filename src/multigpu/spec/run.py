@@ -24,7 +24,7 @@ class Run(Spec):
     processes: one a device, or one that dispatches for all devices.
     batch_size: of each device under weak scaling, of all devices together under strong scaling
         (shards then differ by at most one; the first take the remainder, or the last all of it
-        where the placement slices a joined batch).
+        where the placement slices a global batch).
     data: paths that the input reads (two text files, one folder, one file of reviews), for inputs
         that take paths; a file of text or of reviews may be packed by gzip (.gz).
     sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or

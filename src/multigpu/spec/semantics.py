@@ -12,7 +12,7 @@ Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchron
 class Facts(NamedTuple):
     """What a kind of semantics means. words: for who compares rates. sentence: what the result
     equals, with the row's own fields.
-    is_equal_training: it trains the joined batch's model, exactly or within its tolerance.
+    is_equal_training: it trains the global batch's model, exactly or within its tolerance.
         replicas_agree: copies of a variable are equal
     after every step. loss_is_shared: replicas' losses are shares of the joined mean; else each is a
         mean over its own shard.
@@ -31,11 +31,11 @@ class Facts(NamedTuple):
 
 FACTS: dict[Kind, Facts] = {
     "joined": Facts(
-        "", "Its result equals one process training on the joined batch.", is_equal_training=True
+        "", "Its result equals one process training on the global batch.", is_equal_training=True
     ),
     "lossy": Facts(
-        "trains the joined batch's model within a stated tolerance",
-        "Its result equals the joined batch within {tolerance:g} of the update.",
+        "trains the global batch's model within a stated tolerance",
+        "Its result equals the global batch within {tolerance:g} of the update.",
         is_equal_training=True,
     ),
     "stale": Facts(
@@ -67,7 +67,7 @@ FACTS: dict[Kind, Facts] = {
 
 
 WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
-"""How far gradients in 16 bits may lead from the joined batch in three steps (norm of the
+"""How far gradients in 16 bits may lead from the global batch in three steps (norm of the
 difference over norm of the update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or
     2^-12 (fp16), and steps of a nonlinear model make more of them.
 """

@@ -11,7 +11,7 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.forecast import Points, launch_residuals
 from multigpu.analysis.forecast import forecast as fitted
 from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_links
-from multigpu.analysis.forecast_merge import Demand, Links, demand_of, merge_seconds
+from multigpu.analysis.forecast_reduction import Demand, Links, demand_of, reduction_seconds
 from multigpu.analysis.points import Missing, where
 from multigpu.placements import find_placement
 from multigpu.user_model.parts import step_of
@@ -37,7 +37,7 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
     if name is None and result.is_alone:
         raise Missing("a forecast needs a placement beside one device, and none was measured")
     several = result.fastest or result.ahead_of_several
-    placed = result[name] if name else several or result.best or result.asked(None)
+    placed = result[name] if name else several or result.best or result.chosen(None)
     run = placed.run
     alone = called(run.model_copy(update={"devices": 1}))
     if alone not in result.names:
@@ -84,7 +84,7 @@ def _by_links(result: Result, placed: Placed, devices: int, demand: Demand) -> E
     if links is None:
         raise Missing("no links between such devices were measured: compare on two of them")
     one_s = step_of(result, placed.name)
-    merge_s = sum(merge_seconds(demand, devices, links))
+    merge_s = sum(reduction_seconds(demand, devices, links))
     ends = (one_s.high, one_s.low) if one_s.known else (one_s.value, one_s.value)
     return hidden_by_half(run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s")
 

@@ -24,8 +24,8 @@ from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
 from multigpu.runner.timed import TIMED, check_devices, item_of
 from multigpu.spec.errors import JobError
-from multigpu.user_model.asked import OF_PASSES, STEPS, asked_runs, check_count
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
+from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, check_count
 from multigpu.user_model.examining import examine_apart as examine
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.user_model.page import lines
@@ -170,7 +170,7 @@ def compare(
     """Train a job under placements and say which is fastest, by how much, and why it is no faster;
     a ValueError says why it cannot be done.
 
-    Every placement is first compared with one process on the joined batch. The same call goes on
+    Every placement is first compared with one process on the global batch. The same call goes on
     where it was stopped. The job is examined and trained in processes of its own: where its code
     hangs, crashes or ends its process, a sentence says which rank did and in which of its lines,
     and the other placements go on.
@@ -220,7 +220,7 @@ def compare(
             job, folder / "jobs", count, kind == "cpu", max(LAUNCH_S, budget_s - kept_s)
         )
     described = examined.described
-    runs, refused = asked_runs(
+    runs, refused = candidate_runs(
         examined,
         described,
         folder,
@@ -266,7 +266,7 @@ def compare(
         troubles = raced(result_of, measure, repeats, timeout_s)
         found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
         if found.names:
-            shown = [found.asked(None).run, *([found.base.run] if found.base else [])]
+            shown = [found.chosen(None).run, *([found.base.run] if found.base else [])]
             looked = [Point(traced(run, TRACED_STEPS), timeout_s=timeout_s) for run in shown]
             points += dict.fromkeys(looked)
             troubles += measure(points[-len({*looked}) :], True)

@@ -67,7 +67,7 @@ def ragged_note(names: list[str], shapes: list[list[tuple[int, ...]]]) -> str:
         f"samples of different batches differ in length ({names[which]}: {told}): where the loss is"
         " a mean over tokens, a device with few tokens counts as much as one with many, here as in"
         " plain DistributedDataParallel; multiply each device's loss by its tokens x devices / the"
-        " tokens of all devices to train what one process on the joined batch does. Placements are"
+        " tokens of all devices to train what one process on the global batch does. Placements are"
         " compared with one process that takes the shards one after the other"
     )
 

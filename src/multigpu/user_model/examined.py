@@ -93,7 +93,7 @@ def notes_of(reached: Reached, fixed: list[str], rule: Optimizer) -> list[str]:
         keeps = rule.momentum or rule.weight_decay or rule.name != "sgd"
         if keeps and reached.left_alone:
             said += (
-                "; in a step whose joined batch has none, momentum and decay go on, where"
+                "; in a step whose global batch has none, momentum and decay go on, where"
                 " PyTorch's optimizers leave a parameter without a gradient alone"
             )
         notes.append(said)

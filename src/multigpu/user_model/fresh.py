@@ -27,7 +27,7 @@ import torch
 from multigpu.machine.process import end_with_parent
 from multigpu.paths import LIBRARIES, PACKAGE
 from multigpu.spec.errors import JobError
-from multigpu.workloads.own.batches import Drawn, arrays_of_step, batches_of
+from multigpu.workloads.own.batches import DrawnBatches, arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job, load_job, unpack
 from multigpu.workloads.own.loaded import generator_of, is_map
 from multigpu.workloads.own.modules import cast, without_dropout
@@ -240,7 +240,9 @@ def found_by(folder: Path, place: int) -> dict[str, Any]:
         with watch.watching():
             job = load_job(asked["job"]) if asked["job"] else unpack(folder / PACKED)
             found |= {"line": defined_at(source_of(job)), "made_at": job.made_at}
-            found["by_function"] = isinstance(reader := batches_of("torch", job, 1, 1, 0, 0), Drawn)
+            found["by_function"] = isinstance(
+                reader := batches_of("torch", job, 1, 1, 0, 0), DrawnBatches
+            )
             del reader
             watch.phase = "model"
             module = own_module(job)

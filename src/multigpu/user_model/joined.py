@@ -1,4 +1,4 @@
-"""Why the mean of shards' gradients is not the joined batch's, where it is not: found by cutting
+"""Why the mean of shards' gradients is not the global batch's, where it is not: found by cutting
 one batch in halves, those that differ most in what a loss may leave out.
 """
 
@@ -23,7 +23,7 @@ REFERENCE = (
 
 
 class Gram(NamedTuple):
-    """Products of the joined batch's gradient J and the halves' A and B, over all parameters."""
+    """Products of the global batch's gradient J and the halves' A and B, over all parameters."""
 
     jj: float
     aa: float
@@ -113,7 +113,7 @@ def halves(step: Step, arrays: list[np.ndarray]) -> tuple[Gram, list[float]]:
 
 
 def is_mean(found: Gram, losses: list[float], share: float = 0.5) -> bool:
-    """Whether the joined batch's gradient and loss are the halves', weighed by their shares."""
+    """Whether the global batch's gradient and loss are the halves', weighed by their shares."""
     joined, first, second = losses
     apart = abs(joined - share * first - (1 - share) * second)
     return found.apart(share, 1 - share) <= ALIKE and apart <= ALIKE * max(map(abs, losses))
@@ -125,7 +125,7 @@ def told(found: Gram, losses: list[float]) -> str:
     if found.apart(1, 1) <= ALIKE:
         return (
             "the loss is a sum over samples and not their mean: devices' gradients are averaged, so"
-            " several devices train with one device's step and not with the joined batch's, here as"
+            " several devices train with one device's step and not with the global batch's, here as"
             " in plain DistributedDataParallel; divide the loss by the samples, or multiply the"
             f" rate by the devices; {REFERENCE}"
         )
@@ -135,11 +135,11 @@ def told(found: Gram, losses: list[float]) -> str:
             f" positions (two halves of one batch count {share:.2f} and {1 - share:.2f}): devices'"
             " gradients are averaged alike, so a shard with few tokens counts as much as one with"
             " many, here as in plain DistributedDataParallel; multiply each device's loss by its"
-            " tokens x devices / the tokens of all devices to train what one process on the joined"
+            " tokens x devices / the tokens of all devices to train what one process on the global"
             f" batch does; {REFERENCE}"
         )
     return (
-        "the mean of shards' gradients is not the joined batch's: the loss, or a layer, looks at"
+        "the mean of shards' gradients is not the global batch's: the loss, or a layer, looks at"
         " several samples together, as contrastive losses do, or is no mean over samples;"
         f" {REFERENCE}"
     )
@@ -181,5 +181,5 @@ def note_of(
             return told(*found)
     return (
         "batch norm takes its means from each device's own shard, here as in plain"
-        f" DistributedDataParallel, so the joined batch trains otherwise; {REFERENCE}"
+        f" DistributedDataParallel, so the global batch trains otherwise; {REFERENCE}"
     )

@@ -9,7 +9,7 @@ import signal
 import time
 
 from multigpu.engines.common.failures import Fault
-from multigpu.engines.common.standing import Standing, asked, board_file, standings, stuck
+from multigpu.engines.common.standing import Standing, board_file, standings, stuck, with_stacks
 from multigpu.records.base import made_here
 from multigpu.runner.plan import Journal, Plan
 from multigpu.runner.timed import TIMED, Item, is_solo
@@ -86,7 +86,7 @@ class Lookout:
         journal = Journal(plan.scratch)
         now_s = time.monotonic()
         files = [journal.stack_file(key, one.rank) for one in found]
-        return stuck(asked(found, files), now_s)
+        return stuck(with_stacks(found, files), now_s)
 
     def _pass_on(self, plan: Plan, journal: Journal) -> None:
         """What failed once would fail in every repeat: these are passed over, each with the

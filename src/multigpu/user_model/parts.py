@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INPUT = PART_NAMES["input"]
 COMPUTING = "computing, as on one device"
 SHARED = "devices share this machine"
-MERGING = "gradients and variables travel and merge"
+MERGING = "gradients and variables travel and are reduced"
 REST = "rest"
 SLOW = "waiting for rank {rank}, which is slower"
 
@@ -218,7 +218,7 @@ def _of_several(result: Result, placed: Placed, alone: str) -> list[Row]:
     if one.value > NEAR * own.value:
         how = f"the whole step: one device's is longer ({one:ms})"
     rows: list[Row] = [(COMPUTING, no_more(one, own), how)]
-    merges = find_placement(placed.run.placement).merge != "none"
+    merges = find_placement(placed.run.placement).reduction != "none"
     slow = slow_rank(result, placed)
     waiting = no_more(mean_of(slow.excess_s), less(own, one)) if slow else None
     rest, told = one, "the step, less one device's"

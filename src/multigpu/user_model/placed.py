@@ -86,7 +86,7 @@ class Placed:
     def wrap(self, module: Any) -> Any:
         """The user's module under this placement: of PyTorch, for a loop of their own that
         `torchrun` starts (`user_model.wrap_torch`); of Keras, or what makes it, a model that `fit`
-        trains so on joined batches, to be compiled under `model.distribute_strategy.scope()`. A
+        trains so on global batches, to be compiled under `model.distribute_strategy.scope()`. A
         ValueError says what can be had where this cannot.
         """
         library = importlib.import_module(f"multigpu.user_model.wrap_{self.run.framework}")

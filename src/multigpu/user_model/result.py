@@ -158,7 +158,7 @@ class Result:
         return undisturbed([record for record in ok if bool(record.run.traced_steps) == traced])
 
     def trains_the_same(self, name: str) -> bool:
-        """Whether a measured placement trains what one process on the joined batch does."""
+        """Whether a measured placement trains what one process on the global batch does."""
         compared = self.equivalence(name)
         run = self[name].run
         return (
@@ -169,7 +169,7 @@ class Result:
 
     @property
     def best(self) -> Placed | None:
-        """The fastest that trains what one process on the joined batch does, one device among them;
+        """The fastest that trains what one process on the global batch does, one device among them;
         None where nothing was measured that can be believed, or one device alone where several were
         asked for. `verdict` says how sure this is.
         """
@@ -291,9 +291,9 @@ class Result:
         """Where a step goes, in ms with their interval: cause, ms, ms_low, ms_high, known_by (see
         `parts`); None: of the fastest. Missing: not measured.
         """
-        return parts(self, self.asked(name))
+        return parts(self, self.chosen(name))
 
-    def asked(self, name: str | None) -> Placed:
+    def chosen(self, name: str | None) -> Placed:
         """The placement of this name, or the fastest as measured, or one device; Missing: there is
         none.
         """

@@ -32,8 +32,8 @@ KERNELS = 5
 
 TRY_FIRST = {
     "waiting_for_others": (
-        "one rank comes late to every merge: look at the rank that waits least, its input, its"
-        " clocks and its batch"
+        "one rank comes late to every gradient reduction: look at the rank that waits least,"
+        " its input, its clocks and its batch"
     ),
     "communication": (
         "send less or hide it: larger batches, DistributedDataParallel's overlap and bucket size,"

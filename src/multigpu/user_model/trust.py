@@ -62,7 +62,7 @@ def update_share(run: Run, step_s: float) -> float:
 
 def divides_update(row: Placement) -> bool:
     """Whether a device updates a part of the variables alone, or does not wait for the update."""
-    return row.staged or row.update not in ("replica", "gpu0") or row.embeddings == "sharded"
+    return row.staged or row.update not in ("replica", "gpu0") or row.embeddings == "balanced"
 
 
 def reach(row: Placement, devices: int, share: float) -> float:

@@ -49,7 +49,7 @@ def _causes(result: Result) -> list[tuple[float, str]]:
     placement its largest part, and what else is no computing.
     """
     try:
-        placed = result.asked(None)
+        placed = result.chosen(None)
         told = parts(result, placed)
         slow = slow_rank(result, placed)
     except Missing:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import open_context
@@ -84,7 +84,7 @@ class Trained:
         self.memory = tempfile.TemporaryDirectory(
             dir="/dev/shm" if Path("/dev/shm").is_dir() else None
         )
-        shared = Path(told.from_first(self.memory.name))
+        shared = Path(object_collectives.broadcast(self.memory.name))
         job = replace(described.load(folder / "jobs"), model=module.cpu())
         self.run = self._own_run(run, job)
         capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
@@ -106,7 +106,9 @@ class Trained:
             f"{PREFIX}{name}": value.detach().clone()
             for name, value in self.module.named_buffers(remove_duplicate=False)
         }
-        values = told.from_first({name: values[name] for name in dict.fromkeys([*names, *values])})
+        values = object_collectives.broadcast(
+            {name: values[name] for name in dict.fromkeys([*names, *values])}
+        )
         name = f"{self.described.name}-here-{os.getpid()}"
         torch.save(values, folder / f"{name}.values")
         (folder / f"{name}.job").write_bytes(pack(job))
@@ -118,7 +120,7 @@ class Trained:
 
     def step(self, batch: Any) -> float:
         """Train on this process's batch, built as the job's and of its size (else a ValueError);
-        the joined batch's mean loss.
+        the global batch's mean loss.
         """
         structure, arrays = taken_apart(batch)
         if structure != self.described.structure:

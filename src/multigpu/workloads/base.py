@@ -44,7 +44,7 @@ __all__ = [
 class Workload:
     """A family of models with one kind of input; each framework's builder is `<framework>.py`.
     stages: for placements inside one model.
-    checked: whether each Run first trains a few steps beside one process on the joined batch
+    checked: whether each Run first trains a few steps beside one process on the global batch
         (`checked` of its engine): no test does.
     """
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from multigpu.analysis.forecast import HeldOut, Points, held_out
+from multigpu.analysis.forecast import HeldOutCount, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT
-from multigpu.analysis.forecast_merge import Demand, Links
+from multigpu.analysis.forecast_reduction import Demand, Links
 from multigpu_study.published import load_published, published_value
 
 
-def article_held_out(links: Links) -> HeldOut:
+def article_held_out(links: Links) -> HeldOutCount:
     """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones
     on its own network and bytes.
     """

@@ -24,15 +24,15 @@ from multigpu_study.synchrony.downpour import DownpourRecord, first_time_s
 from multigpu_study.synchrony.experiment import (
     BoundedRate,
     ConstantRate,
-    Experiment,
     ProblemDescription,
+    ProtocolExperiment,
     TrainedModel,
 )
 from multigpu_study.synchrony.grid import read_grid
 from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.protocol import PROTOCOLS
 from multigpu_study.synchrony.record import Measured, SynchronyRecord
-from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.server import CurvePoint
 from multigpu_study.synchrony.store import SynchronyStore
 from multigpu_study.synchrony.theory import mean_staleness, predict, update_time_s
 
@@ -163,7 +163,7 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
     return row
 
 
-def _ends(curve: Sequence[Point]) -> dict[str, float | None]:
+def _ends(curve: Sequence[CurvePoint]) -> dict[str, float | None]:
     last = curve[-max(1, len(curve) // 4) :]
     errors = [point.error for point in last if point.error is not None]
     return {
@@ -461,7 +461,7 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     asked = [
         e
         for e in (entry.experiment for entry in read_grid("large_batch"))
-        if isinstance(e, Experiment)
+        if isinstance(e, ProtocolExperiment)
     ]
     bases = {
         (e.problem, e.law, e.protocol): e.rate.rate

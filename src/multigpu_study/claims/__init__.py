@@ -4,13 +4,13 @@ each.
 
 from multigpu.lazy import lazy
 from multigpu_study.claims.core import Claim, Contrast, Predicate, Term, all_claims, find_claim
-from multigpu_study.claims.results import Result, to_json
+from multigpu_study.claims.results import ClaimResult, to_json
 
 __all__ = [
     "Claim",
+    "ClaimResult",
     "Contrast",
     "Predicate",
-    "Result",
     "Term",
     "all_claims",
     "evaluate_all",

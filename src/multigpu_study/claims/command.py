@@ -9,10 +9,10 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.cli.measure import read_from, store_of
 from multigpu_study.claims import find_claim, to_json, wording
-from multigpu_study.claims.results import Result, study_results
+from multigpu_study.claims.results import ClaimResult, study_results
 
 
-def claim_results(arguments: argparse.Namespace) -> list[Result]:
+def claim_results(arguments: argparse.Namespace) -> list[ClaimResult]:
     """What the Records say of every claim; of kinds that the command does not name, those of the
     usual folders.
     """

@@ -13,7 +13,7 @@ from multigpu import paths
 from multigpu.analysis.words import plural
 from multigpu_study.claims.core import VERDICTS
 from multigpu_study.claims.ledger import orders
-from multigpu_study.claims.results import Result
+from multigpu_study.claims.results import ClaimResult
 from multigpu_study.claims.wording import SAYINGS, SYMBOLS, tested, titled
 
 LONG = 220
@@ -42,7 +42,7 @@ scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.ch
 """
 
 
-def claims_table(results: Sequence[Result]) -> str:
+def claims_table(results: Sequence[ClaimResult]) -> str:
     """`<table class="claims">`, a row a claim with its number as id; what is long is folded
     away.
     """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from multigpu import paths
-from multigpu_study.claims.results import Result
+from multigpu_study.claims.results import ClaimResult
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
 BEFORE, AFTER, UNKNOWN = "test before data", "test after data", "order not known"
@@ -74,7 +74,7 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
     )
 
 
-def orders(results: Iterable[Result]) -> dict[str, str]:
+def orders(results: Iterable[ClaimResult]) -> dict[str, str]:
     """Of each claim that has a test in the ledger, which of the two was first, and when the test
     was written.
     """

@@ -167,7 +167,7 @@ def support(
 
 
 @dataclass
-class Part:
+class ContrastResult:
     """A contrast in one framework: the records of its scope, its settings among them, its verdict
     and what is said of it.
     able and few: its settings that have enough data, and the others; shown: the able ones, or all
@@ -391,7 +391,7 @@ def _among(some: Sequence[object], settings: Sequence[Setting]) -> str:
     return f"in {len(some)} of {len(settings)} settings " if len(settings) > 1 else ""
 
 
-def scopes_of(parts: Sequence[Part]) -> list[str]:
+def scopes_of(parts: Sequence[ContrastResult]) -> list[str]:
     """Where contrasts hold that hold here only: of those that keep the same fields apart, where all
     of them do.
     """

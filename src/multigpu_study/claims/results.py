@@ -63,7 +63,7 @@ class Answer(Data):
     leaning: Verdict = Field(default="inconclusive", exclude=True)
 
 
-class Result(Answer):
+class ClaimResult(Answer):
     """What the Records say of a Claim: overall, by framework, and every interval behind it.
     looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
         its verdict were measured, in UTC.
@@ -77,7 +77,7 @@ class Result(Answer):
     measured_at: tuple[str, ...] = Field(default=(), exclude=True)
 
 
-def to_json(results: Sequence[Result]) -> str:
+def to_json(results: Sequence[ClaimResult]) -> str:
     """All results, their claims and predicates included, as a JSON list."""
     items = [
         result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None}
@@ -91,7 +91,7 @@ def study_results(
     hosts: Path = paths.HOSTS,
     synchrony: Path = paths.SYNCHRONY,
     training: Path = paths.TRAINING,
-) -> list[Result]:
+) -> list[ClaimResult]:
     """What the Records of these folders say of every claim."""
     folders = [runs, hosts, synchrony, training]
     return cached_on_disk(

@@ -16,7 +16,7 @@ from multigpu.grids import Planned, each_once
 from multigpu.runner.point import START_S, launch_of
 from multigpu_study.claims.command import claim_results
 from multigpu_study.claims.core import DECIDED, Contrast
-from multigpu_study.claims.results import Result, models_of
+from multigpu_study.claims.results import ClaimResult, models_of
 from multigpu_study.claims.rows import admitted, paired, rows
 
 
@@ -72,7 +72,7 @@ def cheapest(
 
 
 def needs(
-    results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]
+    results: Sequence[ClaimResult], planned: Sequence[Planned], known: Iterable[tuple[str, int]]
 ) -> list[Need]:
     """What each undecided claim waits for, by claim and framework; a claim that no grid can decide
     on these devices is left out.

@@ -20,8 +20,8 @@ from multigpu.analysis.words import joined, plural
 from multigpu.records.training import TrainingStore
 from multigpu_study.analysis.synchrony import synchrony_frame
 from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
-from multigpu_study.claims.parts import Part, after_many_looks, scopes_of
-from multigpu_study.claims.results import Answer, Result, Setting
+from multigpu_study.claims.parts import ContrastResult, after_many_looks, scopes_of
+from multigpu_study.claims.results import Answer, ClaimResult, Setting
 from multigpu_study.claims.rows import NONE, admitted, rows
 from multigpu_study.claims.statistics import repeats_needed, settings_of
 from multigpu_study.claims.wording import framework_title, together, wanted
@@ -30,7 +30,7 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""
 
 
-def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
+def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[ClaimResult]:
     """What the Records of these folders say of every claim."""
     records = with_untraced_steps(records_of(runs))
     frames = {
@@ -43,7 +43,9 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
     )
 
 
-def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
+def evaluate_all(
+    claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame
+) -> list[ClaimResult]:
     """What the Records say of these claims, or of every one by number; frames: the table of each
     kind of tests that was measured.
     """
@@ -51,12 +53,16 @@ def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFram
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
 
-def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
+def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
+        return ClaimResult(
+            claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}"
+        )
     parts = [
-        Part(predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own))
+        ContrastResult(
+            predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own)
+        )
         for predicate in claim.predicates
         for group in predicate.groups
         for contrast in predicate.contrasts
@@ -86,7 +92,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
         .drop_duplicates("key")
         .set_index("key")["measured_at"]
     )
-    result = Result(
+    result = ClaimResult(
         **dict(overall) | {"why": _joined([overall.why, still])},
         claim=claim,
         by_framework={
@@ -100,7 +106,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     return result.model_copy(update={"needed": needed(result)})
 
 
-def needed(result: Result) -> str:
+def needed(result: ClaimResult) -> str:
     """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any
     other.
     """
@@ -123,7 +129,7 @@ def needed(result: Result) -> str:
     return "; ".join(told)
 
 
-def answer(parts: Sequence[Part], several: bool) -> Answer:
+def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
     """What Records of one framework, or of joined ones, say of a predicate's parts; several: the
     contrast that is not so must be named.
     """
@@ -150,11 +156,11 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
     )
 
 
-def figures(parts: Sequence[Part], overall: Verdict) -> str:
+def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
     """The figures of all contrasts: those behind the verdict first, and one that several contrasts
     share once.
     """
-    shared: dict[object, list[Part]] = {}
+    shared: dict[object, list[ContrastResult]] = {}
     for part in sorted(
         (part for part in parts if part.shown), key=lambda part: part.verdict != overall
     ):

@@ -29,7 +29,7 @@ from multigpu_study.claims.core import (
     data_of,
 )
 from multigpu_study.claims.ledger import orders
-from multigpu_study.claims.results import Result, Setting, models_of
+from multigpu_study.claims.results import ClaimResult, Setting, models_of
 
 SAYINGS = data_of(HERE / "words.yaml")
 SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
@@ -290,7 +290,7 @@ def wanted(predicate: Predicate, lacking: Iterable[tuple[Selection, set[str]]]) 
     return f"no Records of {_described(predicate.where)}{':' if any(counts) else ''} {parts}"
 
 
-def titled(result: Result) -> list[str]:
+def titled(result: ClaimResult) -> list[str]:
     """Our figures, each with the framework it is of, or with those that it compares, and with its
     verdict where that is another one.
     """
@@ -302,7 +302,7 @@ def titled(result: Result) -> list[str]:
     return [f"{framework_title(name)}: {other[name]}{one.figure}" for name, one in told.items()]
 
 
-def tested(result: Result) -> str:
+def tested(result: ClaimResult) -> str:
     """The predicates in words: what must be so, measured how where that is not as usual, and within
     which scope; empty without any.
     """
@@ -321,7 +321,7 @@ def tested(result: Result) -> str:
     return f"Test: {told}. {' '.join(further)}".strip() if told else ""
 
 
-def overview(results: Sequence[Result], width: int) -> str:
+def overview(results: Sequence[ClaimResult], width: int) -> str:
     """A line a claim (number, verdict, document, its sentence as far as there is room), how many
     have which verdict, what is open.
     """
@@ -350,7 +350,7 @@ def overview(results: Sequence[Result], width: int) -> str:
     )
 
 
-def in_full(result: Result, width: int) -> str:
+def in_full(result: ClaimResult, width: int) -> str:
     """All that is said of a claim, wrapped."""
     claim = result.claim
     parts = {

@@ -47,7 +47,7 @@ STUDY = PARTS[:5]
 SCALE = 500
 
 
-class Part(NamedTuple):
+class RunsOnHosts(NamedTuple):
     """Runs of one kind that are measured on hosts of a kind. cost_s: what one repeat of all may
     take; timeout_s: one Run, at most.
     """
@@ -99,7 +99,7 @@ KIND = Kind(
 )
 
 
-def find_parts(names: Sequence[str] = ()) -> list[Part]:
+def find_parts(names: Sequence[str] = ()) -> list[RunsOnHosts]:
     """The parts of these names; the whole study without any."""
     if unknown := [name for name in names if name not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose among {', '.join(PARTS)}")
@@ -107,7 +107,7 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
     for name in names or STUDY:
         points = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
         parts.append(
-            Part(
+            RunsOnHosts(
                 name,
                 tuple(point.built[0] for point in points),
                 cost_s=points[0].settings.cost_s,
@@ -118,7 +118,7 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
 
 
 def measure_part(
-    part: Part,
+    part: RunsOnHosts,
     store: CollectiveStore,
     budget_s: float,
     repeats: int,

@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu_study.synchrony.experiment import Described, ProblemDescription
+from multigpu_study.synchrony.experiment import ExperimentBase, ProblemDescription
 from multigpu_study.synchrony.problems import Count, Problem
 from multigpu_study.synchrony.record import Measured, record_fields
 
 
-class AveragingExperiment(Described):
+class AveragingExperiment(ExperimentBase):
     """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`;
     and one trained jointly.
     same_start: all models start from the joint one's parameters, or each from its own.

@@ -21,13 +21,13 @@ from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
 from multigpu.analysis.laws import Law, Outage, Seconds, StepTimes
-from multigpu_study.synchrony.experiment import Described, ProblemDescription
+from multigpu_study.synchrony.experiment import ExperimentBase, ProblemDescription
 from multigpu_study.synchrony.problems import Count, Problem, RareFeatures
 from multigpu_study.synchrony.record import Histogram, Measured, histogram, record_fields
-from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.server import CurvePoint
 
 
-class Downpour(Described):
+class Downpour(ExperimentBase):
     """law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
 
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far,
@@ -100,7 +100,7 @@ class DownpourRecord(Measured[Downpour]):
         multiplied by (NaN: there was none).
     """
 
-    curve: list[Point]
+    curve: list[CurvePoint]
     batches: int
     applied: float
     travelling: float
@@ -115,7 +115,7 @@ class DownpourRecord(Measured[Downpour]):
     rates: list[float] = []
 
 
-def first_time_s(curve: Iterable[Point], error: float) -> float | None:
+def first_time_s(curve: Iterable[CurvePoint], error: float) -> float | None:
     """When the curve first has at most this error; None if it never has."""
     return next(
         (point.time_s for point in curve if point.error is not None and point.error <= error), None
@@ -228,7 +228,7 @@ class _Simulation:
             }
         return DownpourRecord(
             curve=[
-                Point(t, u, g, self.problem.loss(w), self.problem.error(w))
+                CurvePoint(t, u, g, self.problem.loss(w), self.problem.error(w))
                 for t, u, g, w in self.points
             ],
             batches=self.computed,

@@ -16,7 +16,7 @@ from multigpu.workloads import find_model
 from multigpu_study.synchrony.problems import (
     Count,
     Description,
-    Digits,
+    DigitsProblem,
     LinearRegression,
     PlantedTeacher,
     Problem,
@@ -139,13 +139,13 @@ def rates_of(
 
 
 ProblemDescription = Annotated[
-    LinearRegression | RareFeatures | Digits | PlantedTeacher | TrainedModel,
+    LinearRegression | RareFeatures | DigitsProblem | PlantedTeacher | TrainedModel,
     Field(discriminator="kind"),
 ]
 Engine = Literal["processes", "ray"]
 
 
-class Described(Strict):
+class ExperimentBase(Strict):
     """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its
     Records, if no machine matters.
     """
@@ -172,7 +172,7 @@ class Described(Strict):
         return self.problem.build() if self.problem else None
 
 
-class Experiment(Described):
+class ProtocolExperiment(ExperimentBase):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
     gradients: K, left out for sync (P) and async (1).

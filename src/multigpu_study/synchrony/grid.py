@@ -17,7 +17,11 @@ from multigpu.spec.schema import refusal
 from multigpu_study.grids import FOLDER
 from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.downpour import Downpour
-from multigpu_study.synchrony.experiment import Described, Experiment, ProblemDescription
+from multigpu_study.synchrony.experiment import (
+    ExperimentBase,
+    ProblemDescription,
+    ProtocolExperiment,
+)
 from multigpu_study.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
 
 EXPERIMENTS = FOLDER / "synchrony"
@@ -25,13 +29,13 @@ PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
 FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
 
 
-class Planned(NamedTuple):
+class PlannedExperiment(NamedTuple):
     """An experiment, the part of the study it belongs to, and the seconds it is expected to take
     one core.
     """
 
     part: str
-    experiment: Described
+    experiment: ExperimentBase
     cost_s: float
 
 
@@ -42,7 +46,7 @@ def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
     return workers + (gradients or 1) if protocol in BATCHES else workers
 
 
-def build(kind: type[Described], **fields: Any) -> Described:
+def build(kind: type[ExperimentBase], **fields: Any) -> ExperimentBase:
     """The experiment that a file's fields describe, and the `FORMULAS` among them.
 
     work: about how many batches the updates are to take. all_gradients: how many, over all updates.
@@ -95,7 +99,7 @@ def _timed_s(e: Any) -> float:
     )
 
 
-KINDS: dict[str, type[Described]] = {
+KINDS: dict[str, type[ExperimentBase]] = {
     "averaging": AveragingExperiment,
     "downpour": Downpour,
     "rare_features": Downpour,
@@ -112,9 +116,9 @@ actors (an extra).
 GRIDS = ("study", *PARTS, *APART)
 
 
-def read_grid(name: str) -> Iterator[Planned]:
+def read_grid(name: str) -> Iterator[PlannedExperiment]:
     """The entries of a file of `grids/synchrony/`, each experiment where it first stands."""
-    own = KINDS.get(name, Experiment)
+    own = KINDS.get(name, ProtocolExperiment)
     kind = Kind(
         fields={**own.model_fields, **{formula: FieldInfo(default=None) for formula in FORMULAS}},
         build=partial(build, own),
@@ -124,14 +128,14 @@ def read_grid(name: str) -> Iterator[Planned]:
         },
         costs={"timed": _timed_s},
     )
-    seen: set[Described] = set()
+    seen: set[ExperimentBase] = set()
     for point in expand(EXPERIMENTS / f"{name}.yaml", kind):
         if point.built not in seen:
             seen.add(point.built)
-            yield Planned(name, point.built, point.cost_s)
+            yield PlannedExperiment(name, point.built, point.cost_s)
 
 
-def find_grid(name: str) -> list[Planned]:
+def find_grid(name: str) -> list[PlannedExperiment]:
     """Its experiments, in the order in which they are run."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")

@@ -14,8 +14,8 @@ from multigpu.paths import SYNCHRONY
 from multigpu.runner.summary import LEFT, Summary, followed
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu_study.synchrony.downpour import Downpour, simulate_downpour
-from multigpu_study.synchrony.experiment import Described, Experiment
-from multigpu_study.synchrony.grid import GRIDS, Planned, find_grid
+from multigpu_study.synchrony.experiment import ExperimentBase, ProtocolExperiment
+from multigpu_study.synchrony.grid import GRIDS, PlannedExperiment, find_grid
 from multigpu_study.synchrony.over_ray import check_ray, run_over_ray
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.real import run_real
@@ -24,7 +24,7 @@ from multigpu_study.synchrony.simulate import simulate
 from multigpu_study.synchrony.store import SynchronyStore
 
 
-def measure_protocol(experiment: Experiment, problem: Problem | None) -> SynchronyRecord:
+def measure_protocol(experiment: ProtocolExperiment, problem: Problem | None) -> SynchronyRecord:
     """On its clock; a real run that fails has a Record that says why."""
     if experiment.clock == "virtual":
         return make_record(experiment, simulate(experiment, problem))
@@ -38,8 +38,8 @@ def measure_protocol(experiment: Experiment, problem: Problem | None) -> Synchro
             return make_record(experiment, None, reason=str(error))
 
 
-MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
-    Experiment: measure_protocol,
+MEASURES: dict[type[ExperimentBase], Callable[[Any, Any], Measured[Any]]] = {
+    ProtocolExperiment: measure_protocol,
     AveragingExperiment: measure_averaging,
     Downpour: lambda *asked: simulate_downpour(*asked)[0],
 }
@@ -47,7 +47,7 @@ MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
 
 
 def measure(
-    planned: Sequence[Planned],
+    planned: Sequence[PlannedExperiment],
     root: Path = SYNCHRONY,
     budget_s: float | None = None,
     progress: bool = True,
@@ -60,7 +60,7 @@ def measure(
     store, start_s = SynchronyStore(root), time.monotonic()
     store.check_writable()
 
-    def due(experiment: Described) -> bool:
+    def due(experiment: ExperimentBase) -> bool:
         known = store.of_experiment(experiment)
         status = getattr(known, "status", "ok")
         return known is None or (
@@ -93,7 +93,7 @@ def measure(
     return summary
 
 
-def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
+def possible_here(planned: Sequence[PlannedExperiment], gpus: int) -> list[PlannedExperiment]:
     """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
     left, or Ray is needed and not there.
     """

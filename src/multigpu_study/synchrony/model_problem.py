@@ -52,7 +52,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SentencePairs:
     """The same of pairs of sentences; lengths stay on the host, as the module wants them."""
 
     source: Sentences
@@ -60,7 +60,7 @@ class Pairs:
     chosen: np.ndarray
     device: torch.device | None = None
 
-    def on(self, device: torch.device) -> Pairs:
+    def on(self, device: torch.device) -> SentencePairs:
         return replace(self, device=device)
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
@@ -79,7 +79,7 @@ class Pairs:
         }
         return {
             n: t if n.endswith("_length") else t.to(self.device) for n, t in tensors.items()
-        }, made.joined_loss_terms
+        }, made.global_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
         def words(
@@ -117,7 +117,7 @@ def gratings(description: TrainedModel) -> Images:
     return Images(torch.from_numpy(images), torch.from_numpy(labels))
 
 
-def sentences(description: TrainedModel) -> Pairs:
+def sentences(description: TrainedModel) -> SentencePairs:
     """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a
     ValueError if it has too few.
     """
@@ -133,14 +133,14 @@ def sentences(description: TrainedModel) -> Pairs:
             f"the corpus has {len(short)} pairs of at most {description.longest} words, not"
             f" {wanted}: ask for fewer rows"
         )
-    return Pairs(
+    return SentencePairs(
         corpus.source,
         corpus.target,
         np.random.default_rng((description.seed, 5)).permutation(short)[:wanted],
     )
 
 
-Rows = Images | Pairs
+Rows = Images | SentencePairs
 
 
 class _Placed:

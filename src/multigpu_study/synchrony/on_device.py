@@ -23,7 +23,7 @@ import torch.multiprocessing  # which knows how a tensor is given to a process t
 
 from multigpu_study.synchrony.model_problem import ModelProblem
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.server import Arithmetic, Exchange, Vector
+from multigpu_study.synchrony.server import Arithmetic, SharedMemory, Vector
 
 
 def finish(device: torch.device) -> None:
@@ -46,7 +46,7 @@ class DeviceArithmetic(Arithmetic):
         return np.asarray(vector.cpu().numpy())
 
 
-class DeviceExchange(Exchange):
+class DeviceExchange(SharedMemory):
     """`held` is [2, workers, size] on the server's device: parameters, then gradients."""
 
     def __init__(self, workers: int, problem: Problem, server_device: str) -> None:

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.machine.private_network import inside
 from multigpu.runner.hosts.launching import LOOPBACK
-from multigpu_study.synchrony.experiment import Experiment
+from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import Decision
 from multigpu_study.synchrony.real import STALL_S, check_real, serve
@@ -32,7 +32,7 @@ class RayWorker:
     """
 
     def __init__(self, text: str, worker: int) -> None:
-        self.experiment = Experiment.model_validate_json(text)
+        self.experiment = ProtocolExperiment.model_validate_json(text)
         self.problem = self.experiment.open()
         self.worker = worker
         self.times = self.experiment.times_of(worker)
@@ -74,7 +74,7 @@ def check_ray() -> None:
         )
 
 
-def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Server:
+def run_over_ray(experiment: ProtocolExperiment, problem: Problem | None = None) -> Server:
     """Run `experiment` with Ray actors as workers. problem: its own, if it is built already.
 
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as

@@ -116,7 +116,7 @@ class RareFeatures(LinearRegression):
         ).astype(np.float64)
 
 
-class Digits(Description):
+class DigitsProblem(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to
     test.
     hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters,
@@ -216,7 +216,7 @@ class Classification:
 
     def __init__(
         self,
-        description: Digits | PlantedTeacher,
+        description: DigitsProblem | PlantedTeacher,
         network: Network,
         inputs: np.ndarray,
         labels: np.ndarray,

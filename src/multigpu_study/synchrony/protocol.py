@@ -28,7 +28,7 @@ CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})
 BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
 
 
-class Job(NamedTuple):
+class GradientTask(NamedTuple):
     """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version`
     updates.
     """
@@ -46,9 +46,9 @@ class Decision(NamedTuple):
     late: the gradient that arrived had been cancelled, and is dropped.
     """
 
-    update: tuple[Job, ...] = ()
-    cancelled: tuple[Job, ...] = ()
-    started: tuple[Job, ...] = ()
+    update: tuple[GradientTask, ...] = ()
+    cancelled: tuple[GradientTask, ...] = ()
+    started: tuple[GradientTask, ...] = ()
     late: bool = False
 
 
@@ -103,8 +103,8 @@ class Coordinator:
         self.version = 0
         self.tickets = [0] * workers
         self.alive = set(range(workers))
-        self.running: dict[int, Job] = {}
-        self.waiting: list[Job] = []
+        self.running: dict[int, GradientTask] = {}
+        self.waiting: list[GradientTask] = []
         self.started = self.applied = self.cancelled = self.lost = self.late = 0
 
     def begin(self) -> Decision:
@@ -136,7 +136,7 @@ class Coordinator:
         self.running.clear()
         return Decision(update, cancelled, self._start(self.alive))
 
-    def left(self, worker: int) -> Job | None:
+    def left(self, worker: int) -> GradientTask | None:
         """A worker ended: the batch it was computing (it is told) is lost, gradients that had
         arrived stay.
         """
@@ -159,9 +159,9 @@ class Coordinator:
                 f"{self.protocol} needs {needed} for an update, and {left}: start it again"
             )
 
-    def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
+    def _start(self, workers: Iterable[int]) -> tuple[GradientTask, ...]:
         jobs = tuple(
-            Job(worker, self.tickets[worker], self.version)
+            GradientTask(worker, self.tickets[worker], self.version)
             for worker in sorted(self.alive.intersection(workers))
         )
         for job in jobs:

@@ -18,10 +18,16 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.machine.machine import gpu_count
 from multigpu.machine.process import end_with_parent
-from multigpu_study.synchrony.experiment import Engine, Experiment
+from multigpu_study.synchrony.experiment import Engine, ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import CannotContinue, Decision
-from multigpu_study.synchrony.server import Exchange, Server, Vector, arithmetic_of, open_exchange
+from multigpu_study.synchrony.server import (
+    Server,
+    SharedMemory,
+    Vector,
+    arithmetic_of,
+    open_exchange,
+)
 
 MOST_WORKERS = 64  # on one machine; the simulator goes further
 STALL_S = 120.0  # a run ends with a sentence if nothing arrives for so long
@@ -82,10 +88,10 @@ def serve(server: Server, workers: Workers, stall_s: float) -> tuple[float, floa
         busy_s += time.perf_counter() - arrived
 
 
-def worker_main(connection: Connection, exchange: Exchange, text: str, worker: int) -> None:
+def worker_main(connection: Connection, exchange: SharedMemory, text: str, worker: int) -> None:
     """Compute batches until the server lets go of the pipe, or is gone."""
     end_with_parent()
-    experiment = Experiment.model_validate_json(text)
+    experiment = ProtocolExperiment.model_validate_json(text)
     problem = experiment.open()
     try:
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
@@ -103,8 +109,8 @@ def worker_main(connection: Connection, exchange: Exchange, text: str, worker: i
 
 def _work(
     connection: Connection,
-    exchange: Exchange,
-    experiment: Experiment,
+    exchange: SharedMemory,
+    experiment: ProtocolExperiment,
     problem: Problem | None,
     worker: int,
 ) -> None:
@@ -138,7 +144,7 @@ class Processes:
     context they have ended.
     """
 
-    def __init__(self, experiment: Experiment, exchange: Exchange) -> None:
+    def __init__(self, experiment: ProtocolExperiment, exchange: SharedMemory) -> None:
         # spawned, not forked: the process that starts a run may hold threads and a framework, and
         # CUDA does not survive a fork
         context = multiprocessing.get_context("spawn")
@@ -219,7 +225,7 @@ class Processes:
                 process.join()
 
 
-def check_real(experiment: Experiment, engine: Engine, other: str) -> None:
+def check_real(experiment: ProtocolExperiment, engine: Engine, other: str) -> None:
     """Refuse (ValueError) what is not for the real clock and this engine, but for the `other`
     function.
     """
@@ -233,7 +239,7 @@ def check_real(experiment: Experiment, engine: Engine, other: str) -> None:
 
 
 def run_real(
-    experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S
+    experiment: ProtocolExperiment, problem: Problem | None = None, *, stall_s: float = STALL_S
 ) -> Server:
     """Run `experiment` with a process a worker. They end with this one, however it ends. problem:
     its own, if it is built already. Raises CannotContinue as `serve`, or ValueError: the experiment

@@ -10,11 +10,15 @@ import numpy as np
 from multigpu.machine.machine import this_machine, versions
 from multigpu.records.base import SCHEMA_VERSION, Kept, made_here
 from multigpu.spec.schema import Data
-from multigpu_study.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
-from multigpu_study.synchrony.server import Accounts, Point, Server
+from multigpu_study.synchrony.experiment import (
+    SYNCHRONY_VERSION,
+    ExperimentBase,
+    ProtocolExperiment,
+)
+from multigpu_study.synchrony.server import Accounts, CurvePoint, Server
 
 MOST_BINS = 200
-Kind = TypeVar("Kind", bound=Described)
+Kind = TypeVar("Kind", bound=ExperimentBase)
 
 
 class Measured(Kept, Generic[Kind]):
@@ -32,7 +36,7 @@ class Measured(Kept, Generic[Kind]):
         return self.experiment.place_on(self.machine.name)
 
 
-def record_fields(experiment: Described) -> dict[str, Any]:
+def record_fields(experiment: ExperimentBase) -> dict[str, Any]:
     """Of a Record that is made now."""
     return {
         "key": experiment.key_on(this_machine().name),
@@ -51,7 +55,7 @@ class Histogram(Data):
     counts: list[int]
 
 
-class Result(Data):
+class ProtocolResult(Data):
     """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s,
     server_time_s as in `server`.
 
@@ -72,7 +76,7 @@ class Result(Data):
     staleness: Histogram
     accounts: Accounts
     parameters: int
-    curve: list[Point]
+    curve: list[CurvePoint]
     fingerprint: str
     notes: list[str] = []
     parameter_bytes: int = 8
@@ -84,17 +88,19 @@ class Result(Data):
         return bool(self.curve) and not np.isfinite(self.curve[-1].loss)
 
 
-class SynchronyRecord(Measured[Experiment]):
+class SynchronyRecord(Measured[ProtocolExperiment]):
     """One experiment's result, or the reason why there is none."""
 
     schema_version: int = SCHEMA_VERSION
     repeat: int = 0
     status: Literal["ok", "failed"]
     reason: str = ""
-    result: Result | None = None
+    result: ProtocolResult | None = None
 
 
-def make_record(experiment: Experiment, run: Server | None, reason: str = "") -> SynchronyRecord:
+def make_record(
+    experiment: ProtocolExperiment, run: Server | None, reason: str = ""
+) -> SynchronyRecord:
     """The Record of a run that has ended; of none, with the `reason`, if it failed."""
     result = None if run is None else summarise(run)
     return SynchronyRecord(
@@ -105,7 +111,7 @@ def make_record(experiment: Experiment, run: Server | None, reason: str = "") ->
     )
 
 
-def summarise(run: Server) -> Result:
+def summarise(run: Server) -> ProtocolResult:
     """A few kilobytes, whatever the number of updates and workers."""
     experiment, count, vector = run.experiment, len(run.update_times_s), run.parameters
     gradients = count * experiment.gradients_per_update
@@ -114,7 +120,7 @@ def summarise(run: Server) -> Result:
         if count > 1
         else []
     )
-    return Result(
+    return ProtocolResult(
         end_s=run.end_s,
         updates=count,
         gradients=gradients,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from multigpu_study.synchrony.experiment import BoundedRate, Experiment, rates_of
+from multigpu_study.synchrony.experiment import BoundedRate, ProtocolExperiment, rates_of
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.protocol import Coordinator, Decision, Job
+from multigpu_study.synchrony.protocol import Coordinator, Decision, GradientTask
 
 Vector = Any  # an array, or a tensor on a device
 ON_DEVICE = "multigpu_study.synchrony.on_device"  # what imports PyTorch
@@ -36,7 +36,7 @@ class Arithmetic:
 ON_HOST = Arithmetic()
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """Loss and error (share of test rows wrong; None without classes) after so many updates and
     gradients, `time_s` into the run.
     """
@@ -113,7 +113,10 @@ class Server:
     """
 
     def __init__(
-        self, experiment: Experiment, problem: Problem | None, arithmetic: Arithmetic = ON_HOST
+        self,
+        experiment: ProtocolExperiment,
+        problem: Problem | None,
+        arithmetic: Arithmetic = ON_HOST,
     ) -> None:
         self.experiment, self.problem, self.arithmetic = experiment, problem, arithmetic
         self.coordinator = Coordinator(
@@ -125,14 +128,14 @@ class Server:
         self.update_times_s: list[float] = []
         self.staleness: Counter[int] = Counter()
         self.events: list[Event] = []
-        self.curve: list[Point] = []
+        self.curve: list[CurvePoint] = []
         self.end_s = math.nan
         self.notes: list[str] = []
         self.batch_times_s: list[list[float]] = []
         self.server_time_s: float | None = None
         self._taken: list[tuple[float, int, int, Vector]] = []
         self._mark = 0.0  # the part of the budget at which parameters are taken down again
-        self._gradients: dict[Job, Vector] = {}
+        self._gradients: dict[GradientTask, Vector] = {}
         self._versions: dict[
             int, tuple[Vector, int]
         ] = {}  # parameters and how many batches need them
@@ -206,7 +209,7 @@ class Server:
             held = [(t, u, g, self.arithmetic.fetch(w)) for t, u, g, w in self._taken]
             with np.errstate(over="ignore", invalid="ignore"):
                 self.curve = [
-                    Point(t, u, g, self.problem.loss(w), self.problem.error(w))
+                    CurvePoint(t, u, g, self.problem.loss(w), self.problem.error(w))
                     for t, u, g, w in held
                 ]
             self.parameters = self.arithmetic.fetch(self.parameters)
@@ -258,13 +261,13 @@ class Server:
                 self._versions[job.version] = (self.parameters, users + 1)
         self._versions_held = max(self._versions_held, len(self._versions))
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: GradientTask) -> None:
         if self.parameters is not None:
             parameters, users = self._versions.pop(job.version)
             if users > 1:
                 self._versions[job.version] = (parameters, users - 1)
 
-    def _apply(self, jobs: Sequence[Job]) -> None:
+    def _apply(self, jobs: Sequence[GradientTask]) -> None:
         """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches
         under way need the old one.
         """
@@ -292,7 +295,7 @@ class Server:
             self._release(job)
 
 
-class Exchange:
+class SharedMemory:
     """[2, workers, size] in memory that processes of one host share, given to them as they start:
     parameters, written before a job is sent, and gradients, written before a worker answers. A
     method returns when what it wrote is there.
@@ -339,10 +342,10 @@ def arithmetic_of(server_device: str) -> Arithmetic:
     )
 
 
-def open_exchange(experiment: Experiment, problem: Problem | None) -> Exchange:
+def open_exchange(experiment: ProtocolExperiment, problem: Problem | None) -> SharedMemory:
     """Where its server and workers exchange vectors."""
     if experiment.server_device == "host" or problem is None:
-        return Exchange(experiment.workers, problem)
+        return SharedMemory(experiment.workers, problem)
     return importlib.import_module(ON_DEVICE).DeviceExchange(
         experiment.workers, problem, experiment.server_device
     )

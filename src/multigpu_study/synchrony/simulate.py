@@ -8,13 +8,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from multigpu.analysis.laws import Exponential
-from multigpu_study.synchrony.experiment import Experiment
+from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.protocol import Job, ProtocolName
+from multigpu_study.synchrony.protocol import GradientTask, ProtocolName
 from multigpu_study.synchrony.server import Server
 
 
-def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
+def simulate(experiment: ProtocolExperiment, problem: Problem | None = None) -> Server:
     """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its
     own, if it is built already.
 
@@ -28,7 +28,7 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
     ties = random.Random(experiment.seed)
     heap: list[tuple[float, float, int, int]] = []  # time, tie, worker, ticket
 
-    def plan(jobs: Iterable[Job], now_s: float) -> None:
+    def plan(jobs: Iterable[GradientTask], now_s: float) -> None:
         for worker, ticket, _ in jobs:
             begun_s, until_s = computing[worker]
             # another can begin after this one, or in its place if it has not begun
@@ -72,7 +72,7 @@ def simulated_pace(
     slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
     law = Exponential(scale_s=1.0)
     run = simulate(
-        Experiment(
+        ProtocolExperiment(
             protocol=protocol,
             workers=workers,
             gradients=gradients,

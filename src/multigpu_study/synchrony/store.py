@@ -10,7 +10,7 @@ from multigpu.paths import SYNCHRONY
 from multigpu.records.store import Store
 from multigpu_study.synchrony.averaging import AveragingExperiment, AveragingRecord
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
-from multigpu_study.synchrony.experiment import Described
+from multigpu_study.synchrony.experiment import ExperimentBase
 from multigpu_study.synchrony.record import Measured, SynchronyRecord
 
 
@@ -23,7 +23,7 @@ class SynchronyStore(Store[Measured[Any]]):
     def __init__(self, root: Path = SYNCHRONY) -> None:
         super().__init__(root)
 
-    def of_experiment(self, experiment: Described) -> Measured[Any] | None:
+    def of_experiment(self, experiment: ExperimentBase) -> Measured[Any] | None:
         """The latest attempt of this experiment on this machine, or None."""
         machine = this_machine().name
         return self.find(experiment.place_on(machine), experiment.key_on(machine))

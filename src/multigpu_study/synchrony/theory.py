@@ -13,9 +13,9 @@ log P (at P = 20 72 an update, yet 3.6 a sample).
 import math
 
 from multigpu.analysis.laws import Empirical, Law
-from multigpu_study.synchrony.experiment import Experiment
+from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.protocol import CANCELS, ProtocolName, check_gradients
-from multigpu_study.synchrony.record import Result, SynchronyRecord, summarise
+from multigpu_study.synchrony.record import ProtocolResult, SynchronyRecord, summarise
 from multigpu_study.synchrony.simulate import simulate
 
 
@@ -92,7 +92,7 @@ def measured_law(record: SynchronyRecord) -> Empirical:
     return Empirical(times_s=times)
 
 
-def predict(experiment: Experiment, measured: SynchronyRecord) -> Result:
+def predict(experiment: ProtocolExperiment, measured: SynchronyRecord) -> ProtocolResult:
     """What the simulator gives for a real run's protocol and delays, from the step times and the
     server's time of the run `measured`. Raises as `measured_law`.
     """
@@ -103,5 +103,7 @@ def predict(experiment: Experiment, measured: SynchronyRecord) -> Result:
     # mean staleness
     updates = max(1500, math.ceil(50 * latest * experiment.workers))
     same = experiment.model_dump(include={"protocol", "workers", "gradients", "delays_s", "seed"})
-    twin = Experiment(**same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates)
+    twin = ProtocolExperiment(
+        **same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates
+    )
     return summarise(simulate(twin))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from multigpu import paths
 from multigpu.analysis.advise import Advice, advise, advised, rankings, sentences
-from multigpu.analysis.asked import SAME, run_of, semantics
 from multigpu.analysis.compare import best_single, ratio_columns
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import (
@@ -34,6 +33,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import points, usual, where
+from multigpu.analysis.query import SAME, run_of, semantics
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.build import build_run
 from multigpu.cli.main import main
@@ -51,7 +51,7 @@ FRAME, STUDY = frames(RUNS)
 
 
 def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() -> None:
-    """Medians of raw Records' rates, by machine; of repeated ways that train the joined batch's
+    """Medians of raw Records' rates, by machine; of repeated ways that train the global batch's
     model, the largest is the advice.
     """
     measured = {record.key: record.measurement for record in records_of(RUNS)}
@@ -251,7 +251,9 @@ def test_computing_that_merging_slows_is_told() -> None:
         one = Explanation(
             row, baselines(table, row), parts, ("key",), 1.0, {}, pd.DataFrame(), "", alone_s
         )
-        assert ("longer than in replicas that merge nothing beside it" in as_text(one)) == longer
+        assert (
+            "longer than in replicas that reduce no gradients beside it" in as_text(one)
+        ) == longer
         assert not longer or f"{1e3 * (step_s - alone_s):.2g}" in as_text(one).splitlines()[1]
 
 

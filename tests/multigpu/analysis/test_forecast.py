@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from multigpu.analysis import forecast_lines as of_records
 from multigpu.analysis.forecast import (
     PARTS,
-    HeldOut,
+    HeldOutCount,
     Points,
     forecast,
     held_out,
@@ -22,7 +22,13 @@ from multigpu.analysis.forecast import (
     slowest_of,
     widening_of,
 )
-from multigpu.analysis.forecast_merge import Demand, Links, demand_of, fullest, merge_seconds
+from multigpu.analysis.forecast_reduction import (
+    Demand,
+    Links,
+    demand_of,
+    fullest,
+    reduction_seconds,
+)
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.laws import Empirical
 from multigpu.analysis.points import points, where
@@ -40,7 +46,7 @@ def made(c, x, demand, counts=(1, 2, 4), spread=0.0, launches=4, generator=None,
     """Points whose steps follow the model, each launch moved by `spread` on logarithms."""
     times = []
     for p in counts:
-        inside, between = merge_seconds(demand, p, LINKS)
+        inside, between = reduction_seconds(demand, p, LINKS)
         moved = (
             generator.normal(0, spread, launches) if generator is not None else np.zeros(launches)
         )
@@ -73,7 +79,7 @@ def test_known_parameters_are_found_and_nothing_is_missed_without_noise(
     demand, share = Demand(overlaps=overlaps, **moved), min(1.0, slope) if overlaps else 1.0
 
     def step_s(p):
-        inside, between = merge_seconds(demand, p, links)
+        inside, between = reduction_seconds(demand, p, links)
         return (
             (c, inside, 0.0, slope * (p - 1))
             if one_process
@@ -146,7 +152,7 @@ def planted(c=10.0, x=1.0, counts=(1, 2, 4), placement="ddp", spread=0.004, **fi
     links = of_records.measured_links("NVIDIA H200", no_collectives(), Links(1.0))
     for p in counts:
         first = make_point([1e3], placement=placement, devices=p, workload="cnn", **fields)
-        inside = merge_seconds(of_records.demand_of_rows(frame_of(first)), p, links)[0]
+        inside = reduction_seconds(of_records.demand_of_rows(frame_of(first)), p, links)[0]
         rates = 64 * p / (1e-3 * c + x * inside) * np.exp(generator.normal(0, spread, 5))
         records += make_point(
             list(rates), launches="abcde", placement=placement, devices=p, workload="cnn", **fields
@@ -267,8 +273,8 @@ def test_counts_of_a_forecast_and_latency_is_how_the_shortest_call_grows():
     assert of_records.inside_latency_s(table[table["devices"] == 2]) == 0
 
 
-def a_band(measured_s: float, half: float = 0.1, predicted_s: float = 1.0) -> HeldOut:
-    return HeldOut(
+def a_band(measured_s: float, half: float = 0.1, predicted_s: float = 1.0) -> HeldOutCount:
+    return HeldOutCount(
         4, predicted_s, predicted_s * math.exp(-half), predicted_s * math.exp(half), measured_s
     )
 
@@ -283,7 +289,7 @@ def test_a_score_says_by_what_a_band_must_be_widened(
     assert one.missed_by <= 1.001 or not one.widen(one.missed_by * 0.999).inside
 
 
-def of_misses(*misses: float) -> list[HeldOut | None]:
+def of_misses(*misses: float) -> list[HeldOutCount | None]:
     """Lines whose measurements lie so many half-widths off."""
     return [a_band(math.exp(0.1 * miss)) for miss in misses]
 
@@ -348,7 +354,7 @@ COPIED, FROM_HOST = Demand(copied=1000.0), Demand(host=1000.0)
 )
 def test_a_merge_takes_what_its_formula_says(demand, links, seconds):
     for devices, (inside, between) in seconds.items():
-        assert merge_seconds(demand, devices, links) == pytest.approx((inside, between))
+        assert reduction_seconds(demand, devices, links) == pytest.approx((inside, between))
 
 
 def test_variables_that_are_spread_leave_the_fullest_home_the_largest_of_them():
@@ -359,10 +365,10 @@ def test_variables_that_are_spread_leave_the_fullest_home_the_largest_of_them():
         (60, 60),
         (60, 60),
     ]
-    assert merge_seconds(spread, 2, ONE_NODE)[0] == pytest.approx(1.2), "(P - 1) 120 / 100"
-    assert merge_seconds(spread, 101, ONE_NODE)[0] == pytest.approx(120)
+    assert reduction_seconds(spread, 2, ONE_NODE)[0] == pytest.approx(1.2), "(P - 1) 120 / 100"
+    assert reduction_seconds(spread, 101, ONE_NODE)[0] == pytest.approx(120)
     even = Demand(pulled=(10.0,) * 8, pushed=(10.0,) * 8, elements=(10,) * 8)
-    assert merge_seconds(even, 8, ONE_NODE)[0] == pytest.approx(2 * 7 / 8 * 80 / 100), (
+    assert reduction_seconds(even, 8, ONE_NODE)[0] == pytest.approx(2 * 7 / 8 * 80 / 100), (
         "as an all-reduce, if spread evenly"
     )
 

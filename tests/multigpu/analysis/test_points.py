@@ -13,7 +13,6 @@ from scipy import stats
 
 from multigpu import paths
 from multigpu.analysis.advise import rankings
-from multigpu.analysis.asked import command_of
 from multigpu.analysis.compare import (
     also,
     beside,
@@ -36,6 +35,7 @@ from multigpu.analysis.points import (
     usual,
     where,
 )
+from multigpu.analysis.query import command_of
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
 from multigpu.analysis.words import OF_A_JOB, SAYS, way_words

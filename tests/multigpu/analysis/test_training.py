@@ -66,7 +66,7 @@ def test_a_row_a_distance_and_the_time_to_an_accuracy_by_hand():
         ]
     ).iloc[0]
     assert (
-        row["joined_batch"],
+        row["global_batch"],
         row["steps"],
         row["train_s"],
         row["step_time_s"],

@@ -167,7 +167,7 @@ def test_an_algorithm_of_a_placement_runs_kernel_by_kernel_only() -> None:
                 " .* and overlap"
             ),
         ),
-        ({"merge": "copy"}, "cannot be used with merge 'copy'"),
+        ({"reduction": "copy"}, "cannot be used with reduction 'copy'"),
         (
             {"engines": (Engine(processes="one"),)},
             "is carried out in 'torch' with one process a device only",

@@ -65,7 +65,7 @@ def test_equals_one_gpu_and_moves_what_is_predicted(
     placement: str, workload: str, memory: Path
 ) -> None:
     """The order between streams is what a CPU cannot show: fp32 on up to four GPUs against one GPU
-    on the joined batch.
+    on the global batch.
     """
     if workload != "cnn" and placements()[placement].loss == "gpu0":
         pytest.skip("predictions are gathered of images only")

@@ -38,7 +38,7 @@ WORLDS = (1, 2, 3)
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32"))
 POINTS = installed(
     [
-        # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have
+        # (workload, model, inputs, global batch): 7 and 13 do not divide by 2 and 3; sentences have
         # lengths of their own
         ("nmt", "nmt_tiny", "lengths_000", 7),
         ("cnn", "resnet_small", "synthetic", 13),
@@ -104,7 +104,7 @@ def steps_of(run: Run) -> int:
 def micro_steps_of(run: Run) -> list[dict[str, Any]]:
     """What of `MICRO` the Run's placement can do."""
     row = placements()[run.placement]
-    merged = row.variables == "replica" and row.merges_gradients
+    merged = row.variables == "replica" and row.reduces_gradients
     wanted = [
         more
         for *point, more in MICRO
@@ -169,7 +169,7 @@ def all_cases() -> list[Run]:
                     "precision": precision,
                 }
                 fields |= {"processes": "per_device" if "per_device" in shapes else "one"}
-                fields |= LOCAL if placement.merge == "average" else {}
+                fields |= LOCAL if placement.reduction == "average" else {}
                 run = Run(device_type="cpu", scaling="strong", **fields)
                 turn = (
                     number
@@ -242,7 +242,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     source = open_source(fed)
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
-    # a joined batch that is sliced lies on the first device
+    # a global batch that is sliced lies on the first device
     sliced = placements()[run.placement].loss == "gpu0"
     return trainer, [
         Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
@@ -304,7 +304,7 @@ def train_once(
 
 
 def reference_of(run: Run) -> dict[str, Any]:
-    """What the case must equal: the joined batch in one process, or each shard by itself."""
+    """What the case must equal: the global batch in one process, or each shard by itself."""
     row = placements()[run.placement]
     groups = (
         [tuple(range(dims_of(run).copies))]
@@ -325,7 +325,7 @@ def reference_of(run: Run) -> dict[str, Any]:
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}
-    # batch norm takes each part by itself; for all others the joined batch is one
+    # batch norm takes each part by itself; for all others the global batch is one
     plain |= {"micro_steps": run.micro_steps if run.workload == "cnn" else None}
     alike, every = run.model_copy(update=plain), semantics_of(run).every
     parts = [

@@ -9,7 +9,7 @@ from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
 POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
-    # (workload, model, joined batch, more): nothing divides evenly but hidden units of the
+    # (workload, model, global batch, more): nothing divides evenly but hidden units of the
     # recurrent model, by 2 and 3
     ("nmt", "nmt_tiny", 7, {"inputs": "lengths_000", "seed": 35}),
     ("cnn", "resnet_small", 13, {}),

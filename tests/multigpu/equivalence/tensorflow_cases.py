@@ -32,7 +32,7 @@ pytest.importorskip("tensorflow")
 from multigpu.engines.tensorflow import trainer as engine
 from multigpu.engines.tensorflow.checked import train_reference
 from multigpu.engines.tensorflow.devices import Devices, prepare
-from multigpu.engines.tensorflow.feed import Feed, is_even, slices_joined_batch
+from multigpu.engines.tensorflow.feed import Feed, is_even, slices_global_batch
 from multigpu.engines.tensorflow.graphs import PARTS
 from multigpu.engines.tensorflow.session import build_trainer
 from multigpu.engines.tensorflow.variables import initial_values
@@ -95,7 +95,7 @@ def all_cases() -> list[Run]:
     """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices
     (plain images where only these have predictions) in float64 by two rules and in bfloat16; in
     float32 residual images on three or, with every other placement, translation on two; and `MORE`.
-    Joined batches of 7 and 13 do not divide by 2 or 3.
+    Global batches of 7 and 13 do not divide by 2 or 3.
     """
     cases = []
     for number, placement in enumerate(in_graph()):
@@ -151,7 +151,7 @@ MORE: list[tuple[Any, ...]] = [
 
 
 def device_cases(device_type: str, devices: int) -> list[Run]:
-    """Every placement on these devices, whose joined batches do not divide: translation, also in
+    """Every placement on these devices, whose global batches do not divide: translation, also in
     bfloat16, and images, in float32; two placements with a stack of each kind; Exp4's two towers of
     tables compiled, and with sparse gradients.
     """
@@ -190,7 +190,7 @@ def device_cases(device_type: str, devices: int) -> list[Run]:
 
 
 def process_cases() -> list[Run]:
-    """Runs over several processes: training on the joined batch, and what must equal it when it is
+    """Runs over several processes: training on the global batch, and what must equal it when it is
     alone.
     """
     form = {
@@ -241,7 +241,7 @@ def train_case(run: Run) -> dict[str, Any]:
     devices = context.devices
     trainer, feed = (
         build_trainer(context),
-        Feed(source, devices, run.feed, slices_joined_batch(run)),
+        Feed(source, devices, run.feed, slices_global_batch(run)),
     )
     first = feed.shards(0)
     counted = trainer.counted_step(first)

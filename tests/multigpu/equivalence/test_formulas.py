@@ -94,9 +94,13 @@ def test_formulas_by_hand():
 
 
 def test_a_row_without_a_formula_says_so():
-    row = find_placement("exp4").model_dump() | {"name": "apart", "update": "gpu0", "merge": "gpu0"}
+    row = find_placement("exp4").model_dump() | {
+        "name": "apart",
+        "update": "gpu0",
+        "reduction": "gpu0",
+    }
     with pytest.raises(
         ValueError,
-        match="apart: no formula follows from variables at 'sharded' and update at 'gpu0'",
+        match="apart: no formula follows from variables at 'balanced' and update at 'gpu0'",
     ):
         formula(Placement(**row))

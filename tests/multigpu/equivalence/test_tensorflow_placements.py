@@ -66,7 +66,7 @@ def distance(
 
 
 def check_equality(run: Run, result: Mapping[str, Any], tolerance: float) -> None:
-    """It trained as the joined batch on one device (an independent replica: as its own shard
+    """It trained as the global batch on one device (an independent replica: as its own shard
     there), and copies are equal.
     """
     close = LOSS_TOLERANCE[run.precision]
@@ -160,7 +160,7 @@ def of_devices():
         for run in cases.device_cases(KIND, max(2, DEVICES))
     ],
 )
-def test_trains_on_gpus_as_one_gpu_on_the_joined_batch(run: Run, of_devices) -> None:
+def test_trains_on_gpus_as_one_gpu_on_the_global_batch(run: Run, of_devices) -> None:
     """fp32 is fp32 (TF32 is off), on up to four GPUs."""
     assert not isinstance(of_devices[name_of(run)], str), of_devices[name_of(run)]
     check(run, of_devices[name_of(run)], {"fp32": 1e-3, "bf16": 0.1}[run.precision])
@@ -186,7 +186,7 @@ def test_a_run_over_processes_equals_its_reference_and_counts_its_bytes_or_says_
         for name, total in result["prints"].items():
             assert abs(part["prints"][name] - total) < 1e-9 * result["distance"][name]
     moved = sum(part["moved"].get("all_reduce", 0) for part in parts)
-    if placements()[run.placement].merge == "all_reduce":
+    if placements()[run.placement].reduction == "all_reduce":
         elements = sum(variable.elements for variable in description_of(run).variables)
         assert moved == run.devices * elements * 8 and not parts[0]["uncounted"]
     else:

@@ -13,14 +13,14 @@ from multigpu.placements.resolve import shard_sizes
 
 @st.composite
 def shard_lists(draw: st.DrawFn, most: int = 7, devices: int = 8) -> list[int]:
-    """Sizes of the shards of a joined batch, as a Run shares it out."""
+    """Sizes of the shards of a global batch, as a Run shares it out."""
     count = draw(st.integers(1, devices))
     batch = draw(st.integers(count, most * count))
     return [batch // count + (rank < batch % count) for rank in range(count)]
 
 
 def make_run(sizes: list[int], inputs: str = "synthetic", seed: int = 0, **more: Any) -> Any:
-    """The fields that inputs read of a Run whose joined batch is shared out in these sizes."""
+    """The fields that inputs read of a Run whose global batch is shared out in these sizes."""
     shared = {"placement": "ddp", "scaling": "strong", "model_parallel": None}
     shared |= {"devices": len(sizes), "batch_size": sum(sizes)}
     fields = {"inputs": inputs, "seed": seed, "batching": "own", "shuffle": False}

@@ -38,7 +38,7 @@ from tests.refusals import refused
 
 MODELS = {"nmt": "nmt_small", "cnn": "resnet_tiny", "deepconn": "deepconn_tiny"}
 SHARDS = [6, 5]
-"""Of the shards: a joined batch of 11 on two devices."""
+"""Of the shards: a global batch of 11 on two devices."""
 INPUTS = [
     *(("nmt", name) for name in ("synthetic", "lengths_000", "bucket_means_000", "catalogs")),
     *(
@@ -134,7 +134,7 @@ def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(
             assert (
                 batch.loss_terms == batches[0].loss_terms
                 and batch.lookups == batches[0].lookups
-                and batch.joined_loss_terms >= 11
+                and batch.global_loss_terms >= 11
             )
             assert all(
                 rows <= source.capacity[name]
@@ -202,7 +202,7 @@ def test_an_epoch_covers_everything_in_an_order_of_its_own_and_shards_are_disjoi
         orders.append(list(seen))
     assert count < 20 or orders[0] != orders[1]
     refused(
-        "^a joined batch of 9 rows needs at least as many: the data set has 8$",
+        "^a global batch of 9 rows needs at least as many: the data set has 8$",
         Numbers,
         make_run([5, 4]),
         8,

@@ -213,7 +213,7 @@ def test_files_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:
     refused(r"reviews\.json has 1 rows: at least 2 are needed", read, write(tmp_path, GOOD))
     path = write(tmp_path, *(line(f"U{n}", "I", "x") for n in range(10)))
     refused(
-        "a joined batch of 10 rows needs at least as many: the data set has 9", read, path, batch=10
+        "a global batch of 10 rows needs at least as many: the data set has 9", read, path, batch=10
     )
     for data in (None, ("a", "b")):
         refused(

@@ -374,7 +374,7 @@ def test_every_error_is_one_sentence(tmp_path: Path):
             text_files,
             {"data": files},
             (
-                ".*train.en and .*train.de: a joined batch of 4 sentences needs at least as many:"
+                ".*train.en and .*train.de: a global batch of 4 sentences needs at least as many:"
                 " the data set has 2"
             ),
         ),

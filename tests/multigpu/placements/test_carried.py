@@ -27,7 +27,7 @@ PLANTED: dict[str, dict[str, Any]] = {
     "tables": {"embeddings": "host", "lookup": "host"},
     "tables whole": {"lookup": "replica"},
     **{
-        f"merge {merge}": {"merge": merge}
+        f"reduction {merge}": {"reduction": merge}
         for merge in ("all_reduce", "copy", "halves", "gpu0", "average", "none")
     },
 }
@@ -49,7 +49,7 @@ def test_every_engine_of_a_row_carries_out_what_it_says(row: Placement) -> None:
             assert why and any(form not in each.executions for each in row.engines), (
                 f"{form} is refused, and every engine runs it"
             )
-    assert (row.merge == "none") == (not row.semantics.facts.is_one_model)
+    assert (row.reduction == "none") == (not row.semantics.facts.is_one_model)
 
 
 def planted_rows() -> Iterator[tuple[Placement, Engine, str]]:
@@ -88,7 +88,7 @@ def test_a_row_that_says_what_its_engine_ignores_is_refused() -> None:
         )
         assert repr(planted.name) in said
     assert all(refusals[name] for name in ("overlap", "no overlap", "algorithm", "staged", "loss"))
-    assert all(refusals[f"merge {merge}"] for merge in ("halves", "gpu0"))
+    assert all(refusals[f"reduction {merge}"] for merge in ("halves", "gpu0"))
 
 
 @pytest.mark.parametrize("compute", PARTITIONED)
@@ -112,4 +112,4 @@ def test_what_a_trainer_may_read_differs_only_in_what_it_declares() -> None:
     row = placements()["ddp"]
     assert Carries({"all_reduce": (True,)}).ignored(row) is None
     assert Carries({"all_reduce": (False,)}).ignored(row) == "overlap True"
-    assert Carries({"copy": (False,)}).ignored(row) == "merge 'all_reduce'"
+    assert Carries({"copy": (False,)}).ignored(row) == "reduction 'all_reduce'"

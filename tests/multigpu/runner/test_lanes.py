@@ -80,7 +80,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
         row.variables,
         row.embeddings,
         row.lookup,
-        row.merge,
+        row.reduction,
         row.slots,
         row.update,
     )
@@ -94,7 +94,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
         run = build_run(**NMT).model_copy(update=how | {"placement": name})
         reason = may_share(run, FOUR, 2, every_kind)
         if on_host:
-            assert reason == "variables, merges or updates on the host"
+            assert reason == "variables, reduces or updates on the host"
         elif (run.framework, run.processes) == ("tensorflow", "per_device"):
             assert reason == "TensorFlow's processes talk through the host"
         else:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from multigpu.build import build_run
 from multigpu.engines.tensorflow.members import Line
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.machine import private_network
 from multigpu.machine.cluster import Cluster
 from multigpu.runner.agent import serve_store
@@ -109,14 +109,14 @@ def _tell(rank: int, folder: Path) -> list[str]:
         "names": ["a", None],
         "shape": (2, 3),
     }
-    every = told.everyone(value | ({"more": "x" * 5000} if rank else {}))
+    every = object_collectives.all_gather(value | ({"more": "x" * 5000} if rank else {}))
     assert [part["rank"] for part in every] == [0, 1] and every[1]["more"] == "x" * 5000
     assert torch.equal(every[1]["weights"], torch.ones(3)) and every[0]["shape"] == (2, 3)
-    first = told.to_first(value)
+    first = object_collectives.gather(value)
     assert (first is None) == bool(rank) and (rank or [part["rank"] for part in first] == [0, 1])
-    assert told.from_first("x" if rank == 0 else None) == "x"
+    assert object_collectives.broadcast("x" if rank == 0 else None) == "x"
     with pytest.raises(pickle.UnpicklingError):
-        told.everyone(Bomb(folder / f"run-by-{rank}") if rank else value)
+        object_collectives.all_gather(Bomb(folder / f"run-by-{rank}") if rank else value)
     return [path.name for path in folder.glob("run-by-*")]
 
 

@@ -17,8 +17,14 @@ from typing import Any
 import pytest
 
 from multigpu.machine import machine, surroundings
-from multigpu.machine.lock import HELD_VARIABLE, LOCK_VARIABLE, holder, machine_lock, memory_folder
-from multigpu.machine.surroundings import SHARE_VARIABLE, GpuLook, Surroundings, Watch
+from multigpu.machine.lock import (
+    LOCK_HOLDER_VARIABLE,
+    LOCK_VARIABLE,
+    holder,
+    machine_lock,
+    memory_folder,
+)
+from multigpu.machine.surroundings import SHARE_VARIABLE, GpuLook, Surroundings, SurroundingsWatch
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
@@ -49,7 +55,7 @@ def started(program: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(LOCK_VARIABLE, str(tmp_path / "lock"))
-    monkeypatch.delenv(HELD_VARIABLE, raising=False)
+    monkeypatch.delenv(LOCK_HOLDER_VARIABLE, raising=False)
     return tmp_path / "lock"
 
 
@@ -77,7 +83,7 @@ def test_a_second_sweep_waits_and_says_for_whom_even_one_that_is_killed(
 def test_what_a_sweep_starts_has_its_turn_and_another_gets_it_afterwards(lock: Path) -> None:
     with machine_lock(), machine_lock(), started(HOLD % 0) as child:
         assert child.wait(20) == 0
-    assert HELD_VARIABLE not in os.environ and lock.read_text() == ""
+    assert LOCK_HOLDER_VARIABLE not in os.environ and lock.read_text() == ""
     with started(HOLD % 0) as other:
         assert other.wait(20) == 0
 
@@ -155,8 +161,8 @@ def test_a_launch_does_not_disturb_itself(monkeypatch: pytest.MonkeyPatch) -> No
         surroundings.psutil, "cpu_times", lambda percpu: [Times(next(busy), 100.0, 5.0, 1.0, 0.0)]
     )
     monkeypatch.setattr(surroundings.os, "sched_getaffinity", lambda _: {0})
-    monkeypatch.setattr(Watch, "_tree", lambda self: [SimpleNamespace(cpu_times=own)])
-    found = Watch((), 1).seen()
+    monkeypatch.setattr(SurroundingsWatch, "_tree", lambda self: [SimpleNamespace(cpu_times=own)])
+    found = SurroundingsWatch((), 1).seen()
     assert (found.cores, found.before_cores, found.during_cores) == (1, 0.0, 0.125)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from multigpu.engines.common.failures import is_echo, status_of
 from multigpu.engines.common.session import measurement
-from multigpu.engines.common.timing import Window, clock_flags, run_window, training_fault
+from multigpu.engines.common.timing import TimedWindow, clock_flags, run_window, training_fault
 from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.records.record import RecordStore
 from multigpu.runner import program
@@ -67,7 +67,7 @@ class FakeDevice:
         first: int,
         count: int,
         barrier: Callable[[], None] = lambda: None,
-    ) -> Window:
+    ) -> TimedWindow:
         return run_window(step, first, count, self, barrier, lambda: self.now)
 
 

@@ -230,7 +230,7 @@ def test_on_gpus_one_tensorflow_process_measures_runs_of_any_size_but_for_collec
             launch_of(Point(served(0).model_copy(update=fixed | {"devices": devices})))
             for devices in (2, 4)
         )
-        groups = row.merge == "all_reduce" or any(engine.strategy for engine in engines)
+        groups = row.reduction == "all_reduce" or any(engine.strategy for engine in engines)
         assert not engines or (two == four) is not groups, row.name
 
 

@@ -54,7 +54,7 @@ def test_a_placement_is_parallel_in_its_own_way(
 
 
 def test_a_remainder_goes_to_the_first_replicas_or_to_the_last() -> None:
-    """Whoever slices a joined batch on the first device gives all that is left to the last one."""
+    """Whoever slices a global batch on the first device gives all that is left to the last one."""
     batch = {"scaling": "strong", "batch_size": 11}
     first = Run.built(**FIELDS | batch, placement="ddp", devices=4)
     assert shard_sizes(first) == [3, 3, 3, 2]

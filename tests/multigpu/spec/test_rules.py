@@ -46,7 +46,7 @@ LAYERS = IMAGES | {"workload": "stacks", "model": "mlp_tiny", "placement": "tens
 
 PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]]] = {
     inputs.known_inputs: (IMAGES, {"inputs": "reviews"}),
-    devices.joined_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
+    devices.global_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
     model.meaning: (IMAGES, {"sequence_length": 20}),
     inputs.batching: (
         WORDS | {"inputs": "lengths_000"},

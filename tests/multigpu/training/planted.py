@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from multigpu.build import build_training_run
-from multigpu.engines.common.schedule import base_rate_of, joined_batch
+from multigpu.engines.common.schedule import base_rate_of, global_batch
 from multigpu.placements import find_placement
 from multigpu.records.base import Status
 from multigpu.records.training import Evaluation, TrainingMeasurement, TrainingRecord
@@ -39,7 +39,7 @@ def trained(
     if "epochs" not in given:
         given.setdefault("steps", steps)
     training = build_training_run(**given)
-    machine, run, batch = make_machine(gpus), training.run, joined_batch(training)
+    machine, run, batch = make_machine(gpus), training.run, global_batch(training)
     ends = [
         (index + 1) * max(1, steps // max(1, len(accuracies))) for index in range(len(accuracies))
     ]

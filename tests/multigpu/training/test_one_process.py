@@ -162,7 +162,7 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(
 
 
 @pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu", "ps_gpu0", "exp1"])
-def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(
+def test_three_towers_of_unequal_slices_are_one_device_on_the_global_batch(
     placement: str, tmp_path: Path
 ) -> None:
     """Of 100 images make_parallel's last tower takes 34, a server's first."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.cli.train import affordable, main
-from multigpu.engines.common.schedule import Schedule, joined_batch, schedule_of
+from multigpu.engines.common.schedule import Schedule, global_batch, schedule_of
 from multigpu.grids.training import (
     GRIDS,
     Planned,
@@ -65,7 +65,7 @@ REFUSED = [
     (
         {"processes": "one"},
         (
-            "gradients merge while backward runs, in a process for each replica; it runs with"
+            "gradients travel while backward runs, in a process for each replica; it runs with"
             " per_device"
         ),
     ),
@@ -99,7 +99,7 @@ REFUSED = [
     ),
     ({"base_rate": -1.0}, "base_rate = -1.0"),
     ({"clip_norm": 0.0}, "clip_norm = 0.0"),
-    ({"batch_size": 1}, "a joined batch of 1 cannot be split over 2 devices"),
+    ({"batch_size": 1}, "a global batch of 1 cannot be split over 2 devices"),
 ]
 
 
@@ -223,16 +223,16 @@ def test_fields_beside_a_grid_choose_its_runs(capsys):
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, 4), (1, 2), (2, 2), (3, 2), (4, 4), (8, 4)])
-def test_a_machine_with_few_gpus_shares_joined_batches_over_two(
+def test_a_machine_with_few_gpus_shares_global_batches_over_two(
     monkeypatch, gpus: int, devices: int
 ) -> None:
-    """The joined batch is the same, and so are the steps of an epoch."""
+    """The global batch is the same, and so are the steps of an epoch."""
     monkeypatch.setattr("multigpu.grids.training.gpu_count", lambda: gpus)
     scaled = [
         entry.built for entry in GRIDS["training_headline"]() if entry.built.reference_batch == 128
     ]
     assert {one.run.devices for one in scaled} == {1, devices}
-    assert {joined_batch(one) for one in scaled} >= {128, 1024, 16384}
+    assert {global_batch(one) for one in scaled} >= {128, 1024, 16384}
     for name in ("training_headline", "translation_gpu"):
         curves = [one.run for one in compared(GRIDS[name]()) if one.run.execution == "eager"]
         assert {run.devices for run in curves if run.placement != "ddp"} == {devices}
@@ -370,8 +370,8 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
         t = entry.built
         if t.epochs == 15 and t.reference_batch == 128 and t.run.execution == "captured":
             if (t.rate_scaling, t.schedule) == ("linear", "warmup"):
-                warmed[joined_batch(t) // 128, t.warmup_epochs] += 1
-            elif (t.rate_scaling, t.schedule, joined_batch(t)) == ("none", "constant", 128):
+                warmed[global_batch(t) // 128, t.warmup_epochs] += 1
+            elif (t.rate_scaling, t.schedule, global_batch(t)) == ("none", "constant", 128):
                 plain[t.run.precision] += 1
     assert {key: count for key, count in warmed.items() if count > 1} == dict.fromkeys(
         [(1, 5), (8, 5), (128, 5)], 5
@@ -383,7 +383,7 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
 def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_from(
     name: str,
 ) -> None:
-    """ddp on one GPU, one joined batch and all else alike; of eager jobs too."""
+    """ddp on one GPU, one global batch and all else alike; of eager jobs too."""
     strong = [entry.built for entry in GRIDS[name]() if entry.built.run.scaling == "strong"]
     several = [one for one in strong if one.run.devices > 1]
     assert several

@@ -1,4 +1,4 @@
-"""Models, batches and a plain training on the joined batch, for tests of `multigpu.wrap`."""
+"""Models, batches and a plain training on the global batch, for tests of `multigpu.wrap`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +67,7 @@ def plain(
     clip: float | None = None,
     schedule: Callable[[int], float] | None = None,
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses and weights of one process that trains on the joined batches, in plain PyTorch."""
+    """Losses and weights of one process that trains on the global batches, in plain PyTorch."""
     model = tiny()
     updates = optimizer(model.parameters())
     rates = torch.optim.lr_scheduler.LambdaLR(updates, schedule) if schedule else None

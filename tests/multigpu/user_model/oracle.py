@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from multigpu.spec.model import Optimizer
-from multigpu.workloads.own.batches import Drawn, Streamed, batches_of
+from multigpu.workloads.own.batches import DrawnBatches, Streamed, batches_of
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.seeding import MADE, drawing_alike
 
@@ -126,7 +126,7 @@ def joined(batches: list[Any]) -> Any:
 
 def sources_of(
     job: Job, replicas: int, rows: int | None = None, seed: int = 0
-) -> list[Drawn | Streamed]:
+) -> list[DrawnBatches | Streamed]:
     """Where each replica's batches come from, as in a Run of this seed."""
     size = rows or job.batch_size
     return [batches_of("torch", job, size, replicas, rank, seed) for rank in range(replicas)]
@@ -143,14 +143,14 @@ def trained(
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Train the user's module in this process.
 
-    together: the joined batch passes at once; else the replicas' batches pass one after another and
+    together: the global batch passes at once; else the replicas' batches pass one after another and
         their gradients are averaged, which is the same where the loss is a mean over samples and
         no layer looks at other samples. rows: of each replica's batch (None: the job's). seed: of
         the batches.
 
     Returns:
         Each parameter's value after `steps` steps by its own first name (without what torch.compile
-        adds to it), and the joined batch's mean loss of each step.
+        adds to it), and the global batch's mean loss of each step.
     """
     module = module_of(job, kind)
     optimizer = optimizer_of(job.optimizer, list(module.parameters()))

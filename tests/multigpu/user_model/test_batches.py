@@ -23,7 +23,7 @@ from multigpu.spec.errors import JobError
 from multigpu.user_model.drawn import several
 from multigpu.user_model.joined import halves as cut_in_halves
 from multigpu.user_model.joined import is_mean, left_out, note_of
-from multigpu.workloads.own.batches import Drawn, Streamed, arrays_of_step, batches_of
+from multigpu.workloads.own.batches import DrawnBatches, Streamed, arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loaded import own_order
 from multigpu.workloads.own.seeding import drawing_alike, seed_all, seeds_of, states, undisturbed
@@ -156,7 +156,7 @@ def job_of(batch: Any, size: int = 4) -> Job:
     return Job(Net, batch, F.mse_loss, mg.SGD(0.1), size)
 
 
-def drawn(reader: Drawn | Streamed, step: int) -> list[np.ndarray]:
+def drawn(reader: DrawnBatches | Streamed, step: int) -> list[np.ndarray]:
     return [array.copy() for array in arrays_of_step(reader, step)[1]]
 
 
@@ -350,7 +350,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("told", LOSSES)
-def test_why_shards_do_not_make_up_the_joined_batch(told: str) -> None:
+def test_why_shards_do_not_make_up_the_global_batch(told: str) -> None:
     """Also where the first samples, which are looked at first, show nothing."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal((12, 5, 3))

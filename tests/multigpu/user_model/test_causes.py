@@ -10,7 +10,7 @@ import pytest
 from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import Budget, asked_runs, measured_within
+from multigpu.user_model.compare import Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.parts import INPUT, SIX_NAMES, traced_of
 from multigpu.user_model.placed import ONE
@@ -53,7 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
             job = load_job(f"{CAUSES}:{name}")
             described = describe(job, root / "jobs", 2, f"{CAUSES}:{name}")
             over = OVER.get(name, "ddp")
-            runs, refused = asked_runs(job, described, folder, [over], 2, "cpu", a_repeat_s=0)
+            runs, refused = candidate_runs(job, described, folder, [over], 2, "cpu", a_repeat_s=0)
             runs = [run for run in runs if run.devices == 1 or run.placement == over]
             keep(folder, described, runs, refused, 60)
             points += [Point(run) for run in runs]

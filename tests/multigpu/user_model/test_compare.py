@@ -21,7 +21,7 @@ from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.report.notebooks import execute_one, read_notebook
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import TRACED_STEPS, Budget, asked_runs, measured_within
+from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result, compared, keep
@@ -60,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             (folder / shared).symlink_to(root / shared)
         job = load_job(f"{MODELS}:{name}")
         described = describe(job, root / "jobs", 2, f"{MODELS}:{name}")
-        runs, refused = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        runs, refused = candidate_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
         keep(folder, described, runs, refused, BUDGET_S)
         points += [
             Point(run, repeat)
@@ -69,7 +69,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         ]
     store.check_writable()
     measured_within(points, store, bar)
-    fastest = [compared(root / name).asked(None).run for name in JOBS]
+    fastest = [compared(root / name).chosen(None).run for name in JOBS]
     shown = [compared(root / SHOWN)[name].run for name in SHOWN_RUNS]
     measured_within(
         [Point(traced(run, TRACED_STEPS)) for run in dict.fromkeys([*fastest, *shown])], store, bar
@@ -201,7 +201,7 @@ def shard(step, rank):
 plain = made()
 plain.user.sparse = plain.item.sparse = False
 rule = torch.optim.SGD(plain.parameters(), 0.1)
-for step in range(steps):  # one process on the joined batch
+for step in range(steps):  # one process on the global batch
     rule.zero_grad()
     for inputs, target in (shard(step, 0), shard(step, 1)):
         (torch.nn.functional.mse_loss(plain(*inputs), target) / 2).backward()
@@ -234,7 +234,7 @@ for name in ("exp2", "exp4"):
 def test_a_loop_of_ones_own_trains_as_it_was_compared(
     results: dict[str, Result], tmp_path: Path
 ) -> None:
-    """Under torchrun, a wrapped placement trains what one process on the joined batch does; where
+    """Under torchrun, a wrapped placement trains what one process on the global batch does; where
     `multigpu.wrap` has it, as the same object.
     """
     (tmp_path / "loop.py").write_text(LOOP)

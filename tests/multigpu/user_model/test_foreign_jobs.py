@@ -16,7 +16,7 @@ import multigpu
 from multigpu import Job
 from multigpu.records.record import RecordStore
 from multigpu.spec.errors import JobError
-from multigpu.user_model.asked import asked_runs
+from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.examine import describe
 from multigpu.user_model.page import lines, page
 from multigpu.user_model.result import compared, keep
@@ -68,7 +68,7 @@ def described(tmp_path: Path) -> Described:
     folder = tmp_path / "out"
     know(folder / "jobs")
     made = describe(job(), folder / "jobs", 2, timed=False)
-    runs, refused = asked_runs(job(), made, folder, ["ddp"], 2, "cpu", a_repeat_s=0)
+    runs, refused = candidate_runs(job(), made, folder, ["ddp"], 2, "cpu", a_repeat_s=0)
     keep(folder, made, runs, refused, 60)
     plant(
         RecordStore(folder / "records"),

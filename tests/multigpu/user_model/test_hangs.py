@@ -25,8 +25,8 @@ from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
 from multigpu.runner.timed import TIMED, item_of
 from multigpu.spec.errors import JobError
-from multigpu.user_model.asked import asked_runs
 from multigpu.user_model.budget import LEAST_PATIENCE_S, Budget, patience_for
+from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.compare import compare, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.examining import examine_apart
@@ -72,7 +72,7 @@ def struck(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
         job = load_job(f"{HANGING}:{name}")
         described = describe(job, root / "jobs", 2, f"{HANGING}:{name}", timed=False)
         models[described.name] = name
-        runs, _ = asked_runs(job, described, root, ["ddp"], 2, "cpu", a_repeat_s=0)
+        runs, _ = candidate_runs(job, described, root, ["ddp"], 2, "cpu", a_repeat_s=0)
         points += [
             Point(run, repeat)
             for run in runs

@@ -28,7 +28,7 @@ from multigpu.engines.torch.trainer import open_context
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.spec.run import Run
-from multigpu.user_model.compare import Budget, asked_runs, measured_within
+from multigpu.user_model.compare import Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.result import Result, keep
 from multigpu.workloads.own.description import Described, know
@@ -209,7 +209,7 @@ def results(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
             continue
         job = load_job(f"{JOBS / name}.py:job")
         (own := folder / name).mkdir()
-        runs, refused = asked_runs(job, found, own, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        runs, refused = candidate_runs(job, found, own, PLACEMENTS, 2, "cpu", a_repeat_s=0)
         keep(own, found, runs, refused, 60)
         asked[name] = found, runs, refused, own
         points += [Point(run, 0) for run in runs if run.placement != "independent"]

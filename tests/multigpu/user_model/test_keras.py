@@ -31,7 +31,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
         tmp_path_factory.mktemp("functional"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("multigpu.user_model.asked.WINDOW_S", 0.0)  # as few steps as can be
+        patch.setattr("multigpu.user_model.candidates.WINDOW_S", 0.0)  # as few steps as can be
         return multigpu.compare(
             job,
             2,
@@ -86,7 +86,7 @@ STRATEGIES = ("mirrored_nccl", "mirrored_hierarchical", "mirrored_one_device", "
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_fit_under_a_placement_equals_one_device_on_the_joined_batch(
+def test_a_fit_under_a_placement_equals_one_device_on_the_global_batch(
     result: Result, name: str
 ) -> None:
     import keras

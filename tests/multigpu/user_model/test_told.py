@@ -121,7 +121,7 @@ def result_of(*points: list[Record], missing: Sequence[Any] = (), **told: Any) -
 def causes(result: Result, name: str | None = None) -> dict[str, float]:
     """Where a step goes, in ms; it adds up to the step as given."""
     table = result.why_not_scaling(name)
-    step_ms = 1e3 * result.asked(name).row["fed_step_s"]
+    step_ms = 1e3 * result.chosen(name).row["fed_step_s"]
     assert table["ms"].sum() == pytest.approx(step_ms) and table["ms"].min() >= 0
     return dict(zip(table["cause"], table["ms"], strict=True))
 
@@ -134,7 +134,7 @@ def test_a_difference_over_three_launches_is_a_verdict() -> None:
     result = result_of(planted("ddp", 1, STEADY), planted("ddp", 2, DDP))
     assert result.best is not None and result.best.name == "ddp" and not any(result.doubts.values())
     assert result.verdict.startswith("Fastest: ddp") and "1.82" in result.verdict
-    assert causes(result)["gradients and variables travel and merge"] == pytest.approx(1.0)
+    assert causes(result)["gradients and variables travel and are reduced"] == pytest.approx(1.0)
     slower = result_of(planted("ddp", 1, STEADY), planted("ddp", 2, [30.0, 30.1, 29.9]))
     assert slower.best is not None and slower.best.name == ONE
     assert slower.verdict.startswith(f"Fastest: {ONE}")
@@ -299,7 +299,7 @@ def test_a_slow_rank_is_named_and_is_no_shared_machine() -> None:
     told = causes(result, "ddp")
     assert told["waiting for rank 1, which is slower"] == pytest.approx(50, rel=0.03)
     assert told["devices share this machine"] < 2
-    assert told["gradients and variables travel and merge"] == pytest.approx(2, abs=0.5)
+    assert told["gradients and variables travel and are reduced"] == pytest.approx(2, abs=0.5)
     assert result.verdict.startswith("Rank 1 is slow: the others wait 50.0 ms of a step of 62.0 ms")
     # a machine that all share is nobody's fault
     shared = planted("independent", 2, [60.0, 60.3, 59.7], ranks_ms=[60.0, 60.0])

@@ -12,8 +12,8 @@ from multigpu.build import build_run
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.spec.run import Run
-from multigpu.user_model.asked import asked_runs, checked_levers, variants
 from multigpu.user_model.budget import Budget
+from multigpu.user_model.candidates import candidate_runs, checked_levers, variants
 from multigpu.user_model.compare import measured_within, next_points
 from multigpu.user_model.examine import describe
 from multigpu.user_model.placed import ONE, called
@@ -81,7 +81,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
         job = load_job(f"{CAUSES}:plain")
         described = describe(job, folder / "jobs", 2, f"{CAUSES}:plain")
         levers = ["compiled", "micro_steps", "precision"]
-        runs, no = asked_runs(job, described, folder, ["ddp"], 2, "cpu", 0, levers)
+        runs, no = candidate_runs(job, described, folder, ["ddp"], 2, "cpu", 0, levers)
         names = ["ddp, compiled", "ddp, 2 micro-steps", "ddp, bf16"]
         runs = [run for run in runs if called(run) in [ONE, "ddp", *names]]
         keep(folder, described, runs, no, 60)

@@ -1,4 +1,4 @@
-"""`multigpu.wrap` on CPU processes against one process on the joined batch, in plain PyTorch."""
+"""`multigpu.wrap` on CPU processes against one process on the global batch, in plain PyTorch."""
 
 import itertools
 import warnings
@@ -98,13 +98,13 @@ EAGER = list(itertools.product(PLACEMENTS, ["eager"], [False, True], [1, 3], [No
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_every_placement_is_one_process_on_the_joined_batch(tmp_path: Path, count: int) -> None:
+def test_every_placement_is_one_process_on_the_global_batch(tmp_path: Path, count: int) -> None:
     """Unequal shards too: 4, 6 and 3 samples, and micro-batches of one and two."""
     check(tmp_path, count, EAGER if count == 2 else EAGER[:: 5 - count])
 
 
 @pytest.mark.slow
-def test_compiled_forms_are_one_process_on_the_joined_batch(tmp_path: Path) -> None:
+def test_compiled_forms_are_one_process_on_the_global_batch(tmp_path: Path) -> None:
     check(
         tmp_path,
         2,

@@ -166,7 +166,7 @@ def test_a_trained_model_knows_its_pairs_by_heart_and_translates_others_better_t
         batch = source.batch(step, 0)
         tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
         optimizer.zero_grad()
-        (module(tensors) / batch.joined_loss_terms).backward()
+        (module(tensors) / batch.global_loss_terms).backward()
         optimizer.step()
     with torch.inference_mode():
         found = scores(module, run, source, CPU)

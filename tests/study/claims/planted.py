@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.frame import frame_of
-from multigpu_study.claims import Claim, Result, all_claims, evaluate_all, find_claim
+from multigpu_study.claims import Claim, ClaimResult, all_claims, evaluate_all, find_claim
 from tests.factory import make_record
 
 PLAIN: dict[str, Any] = (
@@ -59,18 +59,18 @@ def repeats(
     return made
 
 
-def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
+def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> ClaimResult:
     """What Records say of one claim; frame: the table of the kind that its predicate is over;
     further: those of its further predicates.
     """
-    result: Result
+    result: ClaimResult
     (result,) = evaluate_all(
         [claim], **({claim.predicate.of: frame} if claim.predicate else {}), **further
     )
     return result
 
 
-def result_of(number: str, rows: Sequence[dict[str, Any]]) -> Result:
+def result_of(number: str, rows: Sequence[dict[str, Any]]) -> ClaimResult:
     """What planted Runs say of a claim; what other kinds of Records must say too is left out
     (`test_other_records.py`).
     """

@@ -22,9 +22,9 @@ from multigpu.records import cache as module
 from multigpu.records.cache import cached_on_disk
 from multigpu_study.claims import (
     Claim,
+    ClaimResult,
     Contrast,
     Predicate,
-    Result,
     Term,
     all_claims,
     evaluate_all,
@@ -117,7 +117,7 @@ def test_results_are_computed_once_and_again_where_anything_is_another(
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(module, "SOURCE", tmp_path / "source")
 
-    def told(folder: str = "cache") -> list[Result]:
+    def told(folder: str = "cache") -> list[ClaimResult]:
         return cached_on_disk(
             "claims", [tmp_path / "records"], lambda: calls.append(1) or results, tmp_path / folder
         )

@@ -16,14 +16,14 @@ from multigpu.analysis.training import training_frame
 from multigpu.machine.cluster import Cluster, as_machine
 from multigpu.records.collective import CollectiveRecord
 from multigpu_study.analysis.synchrony import synchrony_frame
-from multigpu_study.claims import Result, all_claims, find_claim, wording
+from multigpu_study.claims import ClaimResult, all_claims, find_claim, wording
 from multigpu_study.claims.wording import titled
 from multigpu_study.hosts.measure import find_parts
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.record import SynchronyRecord
-from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.server import CurvePoint
 from tests.multigpu.collectives.planted import make_record
 from tests.multigpu.training.planted import trained
 from tests.study.claims.cases import CASES as OF_RUNS
@@ -195,7 +195,7 @@ def searched(constant: float, alike: float, rare_rate: float = 3.0) -> Records:
                 rates = np.where(rare & (rule == "adagrad"), rare_rate, 1.0).tolist()
                 said = {
                     "applied": float(updates),
-                    "curve": [Point(1.0, updates, updates, missed * worse, None)],
+                    "curve": [CurvePoint(1.0, updates, updates, missed * worse, None)],
                     "key": asked.key_on(""),
                 }
                 made.append(
@@ -315,7 +315,7 @@ def framed(number: str, planted: Any) -> pd.DataFrame:
     )
 
 
-def result_of(number: str, frame: pd.DataFrame) -> Result:
+def result_of(number: str, frame: pd.DataFrame) -> ClaimResult:
     return evaluate(find_claim(number), frame)
 
 
@@ -490,7 +490,7 @@ def trainings(number: str, holds: bool = True, seeds: int = 5, gpus: int = 4) ->
 
 @pytest.mark.parametrize("number", [claim.number for claim in all_claims() if claim.further])
 def test_either_kind_refutes_neither_holds_alone_and_both_are_named(number: str) -> None:
-    def judged(rows: list[dict[str, Any]], **frame: pd.DataFrame) -> Result:
+    def judged(rows: list[dict[str, Any]], **frame: pd.DataFrame) -> ClaimResult:
         return evaluate(find_claim(number), pd.DataFrame(rows), **frame)
 
     good, bad, frame = (

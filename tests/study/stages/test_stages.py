@@ -12,9 +12,9 @@ from multigpu.placements.stage_cost import (
     NOTHING,
     CopyCost,
     Costs,
-    Part,
     Pricing,
     StageCost,
+    StagePass,
 )
 from multigpu.placements.stage_split import RULES
 from multigpu.placements.step_bytes import step_bytes
@@ -42,7 +42,7 @@ def priced(
     `copy_s`.
     """
     passes = {
-        name: [Part(device_s=times * each, host_s=host_s) for times in (1, 2)]
+        name: [StagePass(device_s=times * each, host_s=host_s) for times in (1, 2)]
         for name, each in device_s.items()
     }
     stages = (

@@ -17,7 +17,7 @@ from multigpu.engines.common.session import measurement, open_session
 from multigpu.engines.common.timing import most_steps
 from multigpu.engines.torch.checked import train_reference
 from multigpu.paths import STAGES
-from multigpu.placements.stage_cost import NOTHING, CopyCost, Costs, HostModel, Part, StageCost
+from multigpu.placements.stage_cost import NOTHING, CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu.records.record import RecordStore
 from multigpu.spec.run import Run
 from multigpu.workloads.stages import graph_of
@@ -65,7 +65,7 @@ TENSORFLOW = [
 
 
 def run_of(model: str, framework: str, **fields: Any) -> Run:
-    """Rows of planted reviews: a joined batch of 11 is the same 11 rows however it is split."""
+    """Rows of planted reviews: a global batch of 11 is the same 11 rows however it is split."""
     common = {
         "workload": "deepconn",
         "model": model,
@@ -131,7 +131,7 @@ def same(
 
 @pytest.fixture(scope="module")
 def references() -> dict[str, Any]:
-    """The library's own module on the same joined batch."""
+    """The library's own module on the same global batch."""
     found = {}
     for model in MODELS:
         run = run_of(model, "torch", placement="single", devices=1)
@@ -272,7 +272,7 @@ def record_of(costs: Costs, framework: str = "torch") -> StageRecord:
 
 
 def costed(
-    part: Part, update: Part = NOTHING, copy_s: float = 1e-6, threads: HostModel = "one"
+    part: StagePass, update: StagePass = NOTHING, copy_s: float = 1e-6, threads: HostModel = "one"
 ) -> StageRecord:
     """Of the tiny model on two devices: every pass costs the same, and starting a copy so much."""
     graph = graph_of(run_of("deepconn_tiny", "torch", placement="single", devices=1))
@@ -306,7 +306,7 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     """
     records, first = (
         RecordStore(tmp_path),
-        planned(costed(Part(device_s=1e-6, host_s=1e-3), copy_s=1e-4, threads="forward"), {}),
+        planned(costed(StagePass(device_s=1e-6, host_s=1e-3), copy_s=1e-4, threads="forward"), {}),
     )
     assert first.found.devices == 2
     slow = {"single": 0.020, "tower_per_gpu": 0.023, "alternating": 0.028}
@@ -327,7 +327,7 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
 def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
     """Two devices are priced low and take long: the fastest that was measured is found."""
     measured, by_hand = (
-        costed(Part(device_s=1e-3, host_s=1e-6)),
+        costed(StagePass(device_s=1e-3, host_s=1e-6)),
         {"single": 0.020, "tower_per_gpu": 0.023},
     )
     proposed = planned(measured, by_hand)
@@ -362,7 +362,7 @@ def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> N
 
 
 def test_what_is_found_is_measured_and_traced_unless_written_by_hand() -> None:
-    part = Part(device_s=1e-6, host_s=1e-4)
+    part = StagePass(device_s=1e-6, host_s=1e-4)
     record = planned(costed(part, part, 1e-4), {})
     assert record.by_hand == "single" and found_runs(record) == ([], [])
     best = record.found.model_copy(update={"stage_devices": "01111000000", "devices": 2})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu_study.synchrony.experiment import Experiment, TrainedModel
+from multigpu_study.synchrony.experiment import ProtocolExperiment, TrainedModel
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.server import LEFT, ON_HOST, Arithmetic, Event, Server
 
@@ -33,13 +33,13 @@ SIX = (
 """The protocols with a K for 5 workers; the batch variants with more gradients than workers."""
 
 
-def timed(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
+def timed(protocol: str, gradients: int | None = None, **fields: Any) -> ProtocolExperiment:
     """Without gradients: 5 workers, exponential times, 200 updates."""
     fields = {"workers": 5, "law": EXPONENTIAL, "updates": 200, **fields}
-    return Experiment(protocol=protocol, gradients=gradients, **fields)
+    return ProtocolExperiment(protocol=protocol, gradients=gradients, **fields)
 
 
-def trained(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
+def trained(protocol: str, gradients: int | None = None, **fields: Any) -> ProtocolExperiment:
     """The same with gradients, of linear regression."""
     return timed(
         protocol,
@@ -62,7 +62,7 @@ def check_accounts(run: Server, updates: int) -> None:
 
 
 def replay(
-    experiment: Experiment,
+    experiment: ProtocolExperiment,
     events: Sequence[Event],
     problem: Problem | None = None,
     arithmetic: Arithmetic = ON_HOST,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from multigpu_study.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
-from multigpu_study.synchrony.experiment import Experiment
-from multigpu_study.synchrony.problems import Digits
+from multigpu_study.synchrony.experiment import ProtocolExperiment
+from multigpu_study.synchrony.problems import DigitsProblem
 from multigpu_study.synchrony.record import (
     Histogram,
     SynchronyRecord,
@@ -12,7 +12,7 @@ from multigpu_study.synchrony.record import (
     record_fields,
     summarise,
 )
-from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.server import CurvePoint
 from multigpu_study.synchrony.simulate import simulate
 from tests.study.synchrony.cases import EXPONENTIAL, timed
 
@@ -40,7 +40,7 @@ def record(
     fields = {"law": EXPONENTIAL, "clock": "virtual", **fields}
     if "time_s" not in fields:
         fields.setdefault("updates", 100)
-    experiment = Experiment(
+    experiment = ProtocolExperiment(
         protocol=protocol, workers=workers, gradients=gradients, seed=seed, **fields
     )
     updates = experiment.updates or 100
@@ -48,7 +48,7 @@ def record(
     end_s = experiment.time_s or updates * update_time_s
     steps = max(len(losses) - 1, 1)
     curve = [
-        Point(
+        CurvePoint(
             end_s * i / steps,
             updates * i // steps,
             applied * i // steps,
@@ -92,7 +92,7 @@ def averaged(
     made = []
     for seed, noise in enumerate(NOISE):
         fields = {"workers": 4, "steps": 10, "rate": 0.3, "same_start": same_start, "seed": seed}
-        experiment = AveragingExperiment(problem=Digits(hidden=hidden, shards=4), **fields)
+        experiment = AveragingExperiment(problem=DigitsProblem(hidden=hidden, shards=4), **fields)
         scores = {
             "averaged": Score(loss * noise, loss * noise / 10),
             "joint": Score(joint, joint / 10),

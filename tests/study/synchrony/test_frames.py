@@ -16,11 +16,11 @@ from multigpu_study.analysis.synchrony import (
     synchrony_frame,
 )
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
-from multigpu_study.synchrony.experiment import ConstantRate, Experiment
+from multigpu_study.synchrony.experiment import ConstantRate, ProtocolExperiment
 from multigpu_study.synchrony.grid import find_grid
-from multigpu_study.synchrony.problems import Digits, LinearRegression
+from multigpu_study.synchrony.problems import DigitsProblem, LinearRegression
 from multigpu_study.synchrony.record import SynchronyRecord, make_record
-from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.server import CurvePoint
 from multigpu_study.synchrony.simulate import simulate
 from tests.study.synchrony.planted import record, records
 
@@ -80,7 +80,7 @@ def test_sync_over_async_is_told_by_update_and_by_sample() -> None:
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
     alone = find_grid("large_batch")[0].experiment
-    assert isinstance(alone, Experiment) and isinstance(alone.rate, ConstantRate)
+    assert isinstance(alone, ProtocolExperiment) and isinstance(alone.rate, ConstantRate)
     base, common = (
         alone.rate.rate,
         {"problem": alone.problem, "law": alone.law, "losses": (1.0, 1.0), "errors": (0.9, 0.02)},
@@ -112,7 +112,7 @@ def downpour(replicas: int, time_s: float, **fields: Any) -> DownpourRecord:
         replicas=replicas,
         shards=2,
         law=law,
-        problem=Digits(),
+        problem=DigitsProblem(),
         rate=0.05,
         time_s=time_s,
         evaluations=2,
@@ -124,7 +124,7 @@ def downpour(replicas: int, time_s: float, **fields: Any) -> DownpourRecord:
 def test_downpour_reaches_an_error_or_never_and_replicas_that_die_compute_less() -> None:
     made = [
         downpour(2, 2.0).model_copy(
-            update={"curve": [Point(0.0, 0, 0, 2.0, 0.9), Point(400.0, 1, 1, 1.0, error)]}
+            update={"curve": [CurvePoint(0.0, 0, 0, 2.0, 0.9), CurvePoint(400.0, 1, 1, 1.0, error)]}
         )
         for error in (0.04, 0.5)
     ]
@@ -148,7 +148,7 @@ def test_the_server_holds_a_version_a_batch_under_way() -> None:
     planned = [
         e.experiment
         for e in find_grid("memory")
-        if isinstance(e.experiment, Experiment) and e.experiment.workers == 8
+        if isinstance(e.experiment, ProtocolExperiment) and e.experiment.workers == 8
     ]
     held = memory_frame(make_record(e, simulate(e)) for e in planned).set_index("protocol")
     # sync: one version and eight gradients; async: its gradient and at most a version for every

@@ -9,7 +9,7 @@ from multigpu_study.synchrony.averaging import AveragingExperiment, measure_aver
 from multigpu_study.synchrony.experiment import ProblemDescription, TrainedModel
 from multigpu_study.synchrony.problems import (
     Batches,
-    Digits,
+    DigitsProblem,
     LinearRegression,
     PlantedTeacher,
     RareFeatures,
@@ -24,8 +24,8 @@ SMALL_TEACHER = PlantedTeacher(
 WHOLE: tuple[ProblemDescription, ...] = (
     LinearRegression(rows=40, features=4, batch_size=40),
     RareFeatures(rows=40, features=4, batch_size=40),
-    Digits(batch_size=1437),
-    Digits(hidden=(5,), batch_size=1437),
+    DigitsProblem(batch_size=1437),
+    DigitsProblem(hidden=(5,), batch_size=1437),
     SMALL_TEACHER,
 )
 
@@ -118,12 +118,12 @@ def test_the_teacher_can_be_learnt() -> None:
 
 def test_averaging_after_one_step_is_sync() -> None:
     asked = AveragingExperiment(
-        problem=Digits(shards=3), workers=3, rate=0.2, steps=1, same_start=True
+        problem=DigitsProblem(shards=3), workers=3, rate=0.2, steps=1, same_start=True
     )
     result = measure_averaging(asked, asked.open())
     assert result.averaged.loss == pytest.approx(result.joint.loss, rel=1e-12)
     with pytest.raises(ValueError, match="3 workers need as many shards to be disjoint, not 1"):
-        AveragingExperiment(**dict(asked) | {"problem": Digits()})
+        AveragingExperiment(**dict(asked) | {"problem": DigitsProblem()})
 
 
 def test_what_a_model_cannot_be_is_refused() -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from multigpu_study.synchrony.experiment import Experiment
+from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.on_device import DeviceArithmetic
 from multigpu_study.synchrony.problems import LinearProblem, LinearRegression
 from multigpu_study.synchrony.real import Processes, run_real
@@ -41,7 +41,7 @@ SLOW_LAW = {"kind": "shifted_exponential", "shift_s": 0.042, "scale_s": 0.006}
 FAST_LAW = {"kind": "constant", "time_s": 0.004}
 
 
-def experiment(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
+def experiment(protocol: str, gradients: int | None = None, **fields: Any) -> ProtocolExperiment:
     return trained(
         protocol,
         gradients,
@@ -217,7 +217,9 @@ def test_a_model_trains_on_two_devices_and_its_arrivals_are_replayed() -> None:
         "rate": {"kind": "constant", "rate": 0.1},
         "evaluations": 2,
     }
-    late = Experiment(protocol="async", problem=RESNET, updates=200, delays_s=(0.0, 0.3), **fields)
+    late = ProtocolExperiment(
+        protocol="async", problem=RESNET, updates=200, delays_s=(0.0, 0.3), **fields
+    )
     run = run_real(late)
     np.testing.assert_array_equal(replay(late, run.events), run.parameters)
     assert run.parameters is not None and run.parameters.dtype == np.float32
@@ -262,7 +264,7 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first() -> None:
         "server_device": "cuda",
         "clock": "real",
     }
-    asked = Experiment(
+    asked = ProtocolExperiment(
         protocol="k_sync",
         workers=workers,
         gradients=workers - 1,

@@ -16,10 +16,17 @@ from multigpu.records.record import RecordStore
 from multigpu_study.synchrony import measure as module
 from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
-from multigpu_study.synchrony.experiment import Experiment
-from multigpu_study.synchrony.grid import APART, EXPERIMENTS, GRIDS, Planned, build, find_grid
+from multigpu_study.synchrony.experiment import ProtocolExperiment
+from multigpu_study.synchrony.grid import (
+    APART,
+    EXPERIMENTS,
+    GRIDS,
+    PlannedExperiment,
+    build,
+    find_grid,
+)
 from multigpu_study.synchrony.measure import LEFT, main, measure, possible_here
-from multigpu_study.synchrony.problems import Digits
+from multigpu_study.synchrony.problems import DigitsProblem
 from multigpu_study.synchrony.record import histogram, make_record
 from multigpu_study.synchrony.simulate import simulate
 from multigpu_study.synchrony.store import SynchronyStore
@@ -28,13 +35,19 @@ from tests.refusals import refused
 from tests.study.synchrony.cases import EXPONENTIAL, timed, trained
 
 AVERAGING = AveragingExperiment(
-    problem=Digits(shards=2), workers=2, steps=3, rate=0.1, same_start=False
+    problem=DigitsProblem(shards=2), workers=2, steps=3, rate=0.1, same_start=False
 )
 DOWNPOUR = Downpour(
-    replicas=2, shards=2, law=EXPONENTIAL, problem=Digits(), rate=0.1, batches=30, evaluations=3
+    replicas=2,
+    shards=2,
+    law=EXPONENTIAL,
+    problem=DigitsProblem(),
+    rate=0.1,
+    batches=30,
+    evaluations=3,
 )
 SMALL = [
-    Planned("a", one, 1.0)
+    PlannedExperiment("a", one, 1.0)
     for one in (timed("async", updates=20), AVERAGING, DOWNPOUR, timed("sync", updates=20))
 ]
 
@@ -101,13 +114,13 @@ def test_impossible_experiments_are_refused_in_a_sentence(
 ) -> None:
     fields = {"protocol": "k_sync", "workers": 3, "gradients": 2, "law": EXPONENTIAL, "updates": 5}
     fields |= {"problem": {"kind": "digits"}, "rate": {"kind": "constant", "rate": 0.1}}
-    assert refused("", build, Experiment, **fields | changed).startswith(sentence)
+    assert refused("", build, ProtocolExperiment, **fields | changed).startswith(sentence)
 
 
 def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
     base = trained("async")
     assert base.digest == trained("async", slowdown=None, clock="virtual").digest
-    assert base.digest == Experiment.model_validate_json(base.model_dump_json()).digest
+    assert base.digest == ProtocolExperiment.model_validate_json(base.model_dump_json()).digest
     others: list[dict[str, Any]] = [
         {"seed": 1},
         {"clock": "real"},
@@ -260,7 +273,7 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
         for engine in ("processes", "ray")
     )
     for attempt in (0, 1):
-        summary = measure([Planned("real", failing, 1.0)], tmp_path, progress=False)
+        summary = measure([PlannedExperiment("real", failing, 1.0)], tmp_path, progress=False)
         assert summary.exit_code == 1 and "worker 0 ended before the run began" in str(summary)
         (record,) = SynchronyStore(tmp_path)
         assert (record.attempt, record.status, record.reason) == (
@@ -268,10 +281,14 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
             "failed",
             "worker 0 ended before the run began",
         )
-    assert measure([Planned("ray", over_ray, 1.0)], tmp_path, progress=False).statuses == {"ok": 1}
+    assert measure(
+        [PlannedExperiment("ray", over_ray, 1.0)], tmp_path, progress=False
+    ).statuses == {"ok": 1}
     # its seconds are another occasion's: what ended well is never run again
     assert (
-        measure([Planned("ray", over_ray, 1.0)], tmp_path, progress=False, retry=("ok",)).reused
+        measure(
+            [PlannedExperiment("ray", over_ray, 1.0)], tmp_path, progress=False, retry=("ok",)
+        ).reused
         == 1
     )
 
@@ -299,7 +316,12 @@ def test_real_runs_on_gpus_need_as_many_gpus_as_workers(
     assert {entry.experiment.workers for entry in find_grid("gpus")} == {2, 4, 8}
     assert {entry.experiment.gpus for entry in possible_here(find_grid("gpus"), 4)} == {2, 4}
     assert possible_here(
-        [Planned("a", trained("async", workers=1, clock="real", server_device="cuda"), 1.0)], 1
+        [
+            PlannedExperiment(
+                "a", trained("async", workers=1, clock="real", server_device="cuda"), 1.0
+            )
+        ],
+        1,
     )
     monkeypatch.setattr(module, "gpu_count", lambda: 1)
     assert main(["--grid", "gpus"]) == 2

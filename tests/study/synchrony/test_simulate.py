@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multigpu_study.synchrony.experiment import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
-from multigpu_study.synchrony.protocol import CannotContinue, Coordinator, Decision, Job
+from multigpu_study.synchrony.protocol import CannotContinue, Coordinator, Decision, GradientTask
 from multigpu_study.synchrony.server import Server
 from multigpu_study.synchrony.simulate import simulate
 from tests.refusals import refused
@@ -28,8 +28,8 @@ def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
     server = begun("k_sync", 3, 2)
     server.arrived(2, 0)
     decision = server.arrived(0, 0)
-    assert decision.cancelled == (Job(1, 0, 0),)
-    assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
+    assert decision.cancelled == (GradientTask(1, 0, 0),)
+    assert decision.started == (GradientTask(0, 1, 1), GradientTask(1, 1, 1), GradientTask(2, 1, 1))
     assert server.arrived(1, 0) == Decision(late=True)
     assert (server.late, server.cancelled, len(server.waiting)) == (1, 1, 0)
 
@@ -41,7 +41,7 @@ def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | N
     applied = cancelled = lost = 0
     for _ in range(20):
         server = begun(protocol, 5, gradients)
-        seen: set[Job] = set()
+        seen: set[GradientTask] = set()
         sent = [(job.worker, job.ticket) for job in server.running.values()]
         for _ in range(200):
             decision = Decision()
@@ -92,7 +92,7 @@ def test_workers_that_leave_take_their_batch_along_and_end_sync_alone() -> None:
         ("sync", None),
     ):
         server = begun(protocol, 3, gradients)
-        assert server.left(1) == Job(1, 0, 0)
+        assert server.left(1) == GradientTask(1, 0, 0)
         refused(
             why, server.check_possible, error=CannotContinue
         ) if protocol == "sync" else server.check_possible()

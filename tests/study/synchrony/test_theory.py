@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from multigpu.analysis.laws import (
-    Constant,
+    ConstantTime,
     Empirical,
     Exponential,
     Law,
@@ -39,7 +39,7 @@ def test_hand_worked_order_statistics() -> None:
 @pytest.mark.parametrize(
     "law",
     [
-        Constant(time_s=0.3),
+        ConstantTime(time_s=0.3),
         Exponential(scale_s=2.0),
         SHIFTED,
         Pareto(minimum_s=0.5, shape=2.5),
@@ -118,7 +118,7 @@ def test_theory_lies_in_the_simulators_band_for_exponential_times() -> None:
 def test_constant_times_give_theory_exactly(
     protocol: str, gradients: int | None, expected_s: float
 ) -> None:
-    law = Constant(time_s=0.5)
+    law = ConstantTime(time_s=0.5)
     assert update_time_s(protocol, 5, law, gradients) == pytest.approx(expected_s)
     # 150 updates are a whole number of rounds
     assert means_s(protocol, gradients, 5, law.model_dump(), 150) == pytest.approx(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from multigpu.engines.common.session import Stage
-from multigpu.engines.common.timing import Window
+from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
 from multigpu.machine.machine import DeviceState
 from multigpu.placements import find_placement
@@ -72,7 +72,7 @@ class Carries:
     losses: where the loss is computed.
     """
 
-    merges: Mapping[str, tuple[bool, ...]]
+    reductions: Mapping[str, tuple[bool, ...]]
     algorithms: bool = False
     staged: bool = False
     tables: bool = False
@@ -82,8 +82,8 @@ class Carries:
         """The first field of the row, with its value, that the trainer would pass over."""
         row = placement
         ignored = {
-            "merge": row.merge not in self.merges,
-            "overlap": row.overlap not in self.merges.get(row.merge, (row.overlap,)),
+            "reduction": row.reduction not in self.reductions,
+            "overlap": row.overlap not in self.reductions.get(row.reduction, (row.overlap,)),
             "algorithm": row.algorithm is not None and not self.algorithms,
             "staged": row.staged and not self.staged,
             "embeddings": row.embeddings != row.variables and not self.tables,
@@ -161,7 +161,7 @@ class RunSession:
         self.batches[index] = found
         return shards
 
-    def part(self, place: int, window: Window, state: DeviceState | None) -> dict[str, Any]:
+    def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> dict[str, Any]:
         """What is known in every framework of the replica at `place` among those of this process,
         after the timed steps.
         """

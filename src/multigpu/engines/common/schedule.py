@@ -40,7 +40,7 @@ class Schedule(NamedTuple):
         return self.peak
 
 
-def joined_batch(training: TrainingRun) -> int:
+def global_batch(training: TrainingRun) -> int:
     """Items of all replicas in one step."""
     return sum(shard_sizes(training.run))
 
@@ -57,7 +57,7 @@ def schedule_of(training: TrainingRun, steps_per_epoch: int | None) -> Schedule:
     base = base_rate_of(training)
     peak = base
     if training.rate_scaling == "linear":
-        peak = base * joined_batch(training) / training.reference_batch
+        peak = base * global_batch(training) / training.reference_batch
     pace = training.pace if training.adjust_to_devices else 1
     if training.schedule != "warmup":
         return Schedule(training.schedule, peak, length=training.schedule_steps, pace=pace)

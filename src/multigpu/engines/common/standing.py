@@ -99,7 +99,7 @@ def standings(memory: Path, key: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.rank)
 
 
-def asked(found: Sequence[Standing], files: Sequence[Path]) -> list[Standing]:
+def with_stacks(found: Sequence[Standing], files: Sequence[Path]) -> list[Standing]:
     """The same processes with their stacks, which each writes to its file when it is asked, even
     inside a library's code.
     """

@@ -30,7 +30,7 @@ class TimedDevice(Protocol):
 
 
 @dataclass(frozen=True)
-class Window:
+class TimedWindow:
     """One stretch of steps on one replica.
     wall_s: host time from the barrier before the first step to the one after the device finished
         the last. event_s: by the device's marks,
@@ -52,7 +52,7 @@ def run_window(
     device: TimedDevice,
     barrier: Callable[[], None],
     clock: Callable[[], float] = time.perf_counter,
-) -> Window:
+) -> TimedWindow:
     """Run steps `first` .. `first + count - 1` and time them.
     The device is drained and all replicas meet before the clock starts, and again before it stops,
     so that neither work queued earlier nor work still running, here or on a slower replica, escapes
@@ -70,7 +70,7 @@ def run_window(
     barrier()
     wall_s = clock() - start
     steps = [device.seconds_between(a, b) for a, b in pairwise(marks)]
-    return Window(wall_s, device.seconds_between(marks[0], marks[-1]), steps, results, marks)
+    return TimedWindow(wall_s, device.seconds_between(marks[0], marks[-1]), steps, results, marks)
 
 
 def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:

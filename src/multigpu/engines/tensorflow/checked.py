@@ -1,5 +1,5 @@
 """One Run whose model no test compares: a few steps beside the reference of all tests, one device
-on the joined batch, rules in numpy.
+on the global batch, rules in numpy.
 """
 
 import importlib
@@ -86,7 +86,7 @@ def train_reference(
     context: Context, steps: Iterable[list[Shard]], ranks: list[int]
 ) -> tuple[Arrays, list[float]]:
     """Variables (in the description's layout) after steps that accumulate the gradients of the
-    shards of `ranks`, and each step's loss. With all ranks this is training on the joined batch;
+    shards of `ranks`, and each step's loss. With all ranks this is training on the global batch;
     with one, what an independent replica does.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype

@@ -54,15 +54,15 @@ def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.random.stateless_normal(law.shape, seed, dtype=tf.float32), dtype)
 
 
-def slices_joined_batch(run: Run) -> bool:
-    """Whether the first device holds the joined batch of every step and slices it over the
+def slices_global_batch(run: Run) -> bool:
+    """Whether the first device holds the global batch of every step and slices it over the
     replicas.
     """
     return find_placement(run.placement).loss == "gpu0"
 
 
 def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
-    """The same shards, the tensors of all as one joined batch with the first of them."""
+    """The same shards, the tensors of all as one global batch with the first of them."""
     joined: Tensors = {}
     for name in shards[0].tensors:
         with devices.at(HOST if name.endswith("_host") else 0):
@@ -148,7 +148,7 @@ class DataFeed:
     def __init__(self, source: EncodedImages, devices: Devices) -> None:
         self.source, self.devices, self.run = source, devices, devices.run
         self.waits: dict[int, float] = {}
-        self.join = slices_joined_batch(self.run)
+        self.join = slices_global_batch(self.run)
         self.places = [0 if self.join else place for place, _ in enumerate(devices.ranks)]
         self.iterators = [
             self._pipeline(place, rank)

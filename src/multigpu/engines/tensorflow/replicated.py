@@ -38,8 +38,8 @@ class ReplicatedTrainer(Trainer):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.merge = context.placement.merge
-        if self.merge == "copy":
+        self.reduction = context.placement.reduction
+        if self.reduction == "copy":
             # chains of additions would become one sum of many, which begins with whichever input it
             # may overwrite: copies of the variables would drift apart in their last bits
             rewrite(arithmetic=False)
@@ -58,7 +58,7 @@ class ReplicatedTrainer(Trainer):
                 )
 
     def terms(self, shards: list[Shard]) -> list[int]:
-        if self.merge != "none":
+        if self.reduction != "none":
             return super().terms(shards)
         return [shard.batch.loss_terms[shard.batch.rank] for shard in shards]
 
@@ -99,7 +99,7 @@ class ReplicatedTrainer(Trainer):
                             rules.apply(self.context.rule, copy, slots, merged[rank][name], numbers)
                         continue
                     with tf.name_scope(f"merge/{name}/"):
-                        sources = towers if self.merge != "none" else [towers[rank]]
+                        sources = towers if self.reduction != "none" else [towers[rank]]
                         ids = tf.concat([tf.identity(tower.ids[name]) for tower in sources], 0)
                         rows = tf.concat([tf.identity(tower.rows[name]) for tower in sources], 0)
                         ids, rows = deduplicated(ids, rows)
@@ -107,7 +107,7 @@ class ReplicatedTrainer(Trainer):
                         rules.apply_rows(self.context.rule, copy, slots, ids, rows, numbers)
 
     def _merged(self, gradients: list[Tensors]) -> list[Tensors]:
-        if self.merge == "none" or len(gradients) == 1:
+        if self.reduction == "none" or len(gradients) == 1:
             return gradients
         names = list(gradients[0])
         shapes = {name: [int(n) for n in self.copies[0][name].shape] for name in names}
@@ -118,7 +118,7 @@ class ReplicatedTrainer(Trainer):
         merged, instance = [], next(INSTANCES)
         for rank in range(len(gradients)):
             with self.devices.at(rank), tf.name_scope(f"merge/all/{rank}/"):
-                if self.merge == "all_reduce":
+                if self.reduction == "all_reduce":
                     total = self._all_reduce(flat[rank], instance)
                 else:
                     total = reduce(tf.add, [tf.identity(one) for one in flat])

@@ -22,7 +22,7 @@ class ServerTrainer(Trainer):
     there, or the kernel would run at home.
     """
 
-    carries = Carries({"host": (False,), "gpu0": (False,), "sharded": (False,)}, tables=True)
+    carries = Carries({"host": (False,), "gpu0": (False,), "balanced": (False,)}, tables=True)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -20,7 +20,7 @@ from multigpu.engines.common.timing import advance, run_window
 from multigpu.engines.common.traced import keep_whole
 from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
+from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_global_batch
 from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
 from multigpu.engines.tensorflow.server import ParallelTrainer, ServerTrainer
@@ -93,7 +93,7 @@ class Session(RunSession):
 
     def _feed(self) -> Feed | DataFeed:
         if self.run.input_workers is None:
-            return Feed(self.source, self.devices, self.run.feed, slices_joined_batch(self.run))
+            return Feed(self.source, self.devices, self.run.feed, slices_global_batch(self.run))
         assert isinstance(self.source, EncodedImages)
         return DataFeed(self.source, self.devices)
 

@@ -16,7 +16,7 @@ from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.feed import is_even
 from multigpu.engines.tensorflow.stages import StageFeed, StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
-from multigpu.placements.stage_cost import CopyCost, Costs, HostModel, Part, StageCost
+from multigpu.placements.stage_cost import CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.sources import open_source
@@ -126,11 +126,11 @@ class PassClock:
         self.devices.synchronise()
         return (time.perf_counter() - began) / self.repeats
 
-    def part(self, seconds: float, host_s: float) -> Part:
+    def part(self, seconds: float, host_s: float) -> StagePass:
         """Whose time it is: the device's where others may work beside it."""
         if self.graph and self.devices.cuda:
-            return Part(device_s=seconds, host_s=min(seconds, host_s))
-        return Part(device_s=0.0, host_s=seconds)
+            return StagePass(device_s=seconds, host_s=min(seconds, host_s))
+        return StagePass(device_s=0.0, host_s=seconds)
 
 
 def _stage(
@@ -171,7 +171,7 @@ def _stage(
     ahead_s, whole_s = (clock.seconds(action, inputs, arrays) for action in (forward, passes))
     ahead_host_s, whole_host_s = (clock.seconds(action, *one_row) for action in (forward, passes))
     backward = clock.part(max(0.0, whole_s - ahead_s), max(0.0, whole_host_s - ahead_host_s))
-    update = Part(device_s=0.0, host_s=0.0)
+    update = StagePass(device_s=0.0, host_s=0.0)
     if own := [name for name, home in trainer.graph.variables.items() if home == stage.name]:
         looked_up = next((one.shape for one in (*inputs, *arrays) if one.dtype.is_integer), ())
         whole, small = (_update(trainer, own, looked_up, every) for every in (True, False))

@@ -46,14 +46,14 @@ def strategy_of(placement: Placement, devices: Devices) -> Any:
         return tf.distribute.experimental.CentralStorageStrategy(
             compute_devices=names, parameter_device=devices.name(HOST)
         )
-    if placement.merge == "halves":
+    if placement.reduction == "halves":
         if devices.count % 2 and devices.count > 1:
             raise Unsupported(
                 "HierarchicalCopyAllReduce halves the devices and leaves out the last of"
                 f" {devices.count}: choose an even number of devices"
             )
         return Mirrored(names, tf.distribute.HierarchicalCopyAllReduce())
-    if placement.merge == "gpu0":
+    if placement.reduction == "gpu0":
         return Mirrored(names, tf.distribute.ReductionToOneDevice())
     # NCCL exists on GPUs only; None is the strategy's own choice, on CPUs the ring collective
     return Mirrored(names, tf.distribute.NcclAllReduce() if devices.cuda else None)
@@ -112,7 +112,7 @@ class StrategyTrainer(Trainer):
             tower = self._tower(place, batches[place], hyper)
             gradients = self._gradients(place, tower, batches[place])
             context.merge_call(
-                lambda strategy, merged: self._merge(strategy, merged, hyper), args=(gradients,)
+                lambda strategy, merged: self._reduce(strategy, merged, hyper), args=(gradients,)
             )
 
         self.strategy.run(replica)
@@ -158,7 +158,7 @@ class StrategyTrainer(Trainer):
                     )
         return gradients
 
-    def _merge(self, strategy: Any, gradients: dict[str, Any], hyper: tf.Tensor) -> None:
+    def _reduce(self, strategy: Any, gradients: dict[str, Any], hyper: tf.Tensor) -> None:
         """In the strategy's cross-replica context: sums of all replicas' gradients, then the update
         of every variable.
         """

@@ -137,8 +137,8 @@ class Trainer:
             return tf.identity(tensor)
 
     def terms(self, shards: list[Shard]) -> list[int]:
-        """What each replica's summed loss is divided by: the joined batch's terms, or its own."""
-        return [shard.batch.joined_loss_terms for shard in shards]
+        """What each replica's summed loss is divided by: the global batch's terms, or its own."""
+        return [shard.batch.global_loss_terms for shard in shards]
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
         self.finish(self._towers(batches, hyper), batches, hyper)

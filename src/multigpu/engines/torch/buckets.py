@@ -227,7 +227,7 @@ class BucketReducer:
             hook.remove()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
         """While this lasts, gradients add up where they are and none is sent."""
         self.holding = True
         yield

@@ -34,9 +34,9 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
     if all_replicated(placement):
         if processes == "one":
             return CopiesTrainer
-        if placement.merge == "average":
+        if placement.reduction == "average":
             return AveragedTrainer
-        return ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
-    if placement.variables == "cut":
+        return ShardedUpdateTrainer if placement.update == "sharded" else ReplicatedTrainer
+    if placement.variables == "sharded":
         return FullyShardedTrainer
     return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer

@@ -44,7 +44,7 @@ def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
     and `terms`.
     """
     batch, placed = shard.batch, dict(shard.device)
-    numbers = torch.tensor([batch.loss_terms[batch.rank], batch.joined_loss_terms])
+    numbers = torch.tensor([batch.loss_terms[batch.rank], batch.global_loss_terms])
     lengths = [shard.host[f"{side}_length"] for side in SIDES]
     ends, terms = (
         to_device(torch.cat(lengths), device).int().split(len(lengths[0])),

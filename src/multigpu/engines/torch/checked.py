@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from multigpu.engines.common.context import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.common.session import Stage
 from multigpu.engines.common.standing import got_on
-from multigpu.engines.torch import session, told
+from multigpu.engines.torch import object_collectives, session
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
@@ -80,7 +80,7 @@ def train_reference(
     context: Context, source: Source, steps: int, shards: list[int], stale: int = 0
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and
-    each loss: training on the joined batch (batch norm sees each shard, and micro-step, by itself),
+    each loss: training on the global batch (batch norm sees each shard, and micro-step, by itself),
         or of one independent replica. With `stale`, step t computes at the variables
     that step t - stale began with (before the first, those of the first), and its rule changes the
     newest.
@@ -254,7 +254,7 @@ def equivalence(
             )
             distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
     if run.devices > 1:
-        distance = max(told.everyone(distance))
+        distance = max(object_collectives.all_gather(distance))
     if run.device_type == "cuda":
         give_back_memory(True)
     tolerance = tolerance_of(run, described.checked_in)

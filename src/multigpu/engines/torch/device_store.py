@@ -160,12 +160,12 @@ class DeviceStore(Store):
 
     def update(self) -> None:
         with phase("merge"):
-            self._merge()
+            self._reduce()
         for owner, optimizer in self.optimizers.items():
             with self.devices.at(owner):
                 optimizer.step()
 
-    def _merge(self) -> None:
+    def _reduce(self) -> None:
         for owner, received in self.received.items():
             own = self.gradients[owner][self.segments[owner]]
             for gradient in received.values():

@@ -15,7 +15,7 @@ from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
-from multigpu.placements.partition import Crossing, bounds, crossings, section_places
+from multigpu.placements.partition import SectionCrossing, bounds, crossings, section_places
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.spec.errors import Unsupported
 from multigpu.workloads import part_of
@@ -70,17 +70,17 @@ class CopiesTrainer(DispatchedTrainer):
     carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})
 
     def __init__(self, context: Context) -> None:
-        placement, self.merge = context.placement, context.placement.merge
-        if placement.overlap or self.merge not in ("all_reduce", "copy", "none"):
-            how = "during backward" if placement.overlap else f"by {self.merge!r}"
+        placement, self.reduction = context.placement, context.placement.reduction
+        if placement.overlap or self.reduction not in ("all_reduce", "copy", "none"):
+            how = "during backward" if placement.overlap else f"by {self.reduction!r}"
             raise Unsupported(
                 f"placement {placement.name!r} merges {how}, which one PyTorch process for all"
                 " devices does not do"
             )
-        super().__init__(context, flat=self.merge != "none")
+        super().__init__(context, flat=self.reduction != "none")
         # [rank][peer]: what replica `rank` receives, by the peer it comes from
         self.received: list[dict[int, Tensor]] = [{} for _ in self.modules]
-        if self.merge == "copy":
+        if self.reduction == "copy":
             for rank, gradients in enumerate(self.gradients):
                 self.received[rank] = {
                     peer: torch.empty_like(gradients)
@@ -96,19 +96,19 @@ class CopiesTrainer(DispatchedTrainer):
             elif optimizer is not None:
                 optimizer.zero_grad(set_to_none=True)
             terms = (
-                shard.batch.joined_loss_terms if self.gradients else shard.batch.loss_terms[rank]
+                shard.batch.global_loss_terms if self.gradients else shard.batch.loss_terms[rank]
             )
             losses.append(self.forward(rank, shard, terms))
         self.backward(losses)
         with phase("merge"):
-            if self.merge == "all_reduce":
+            if self.reduction == "all_reduce":
                 self.wire.all_reduce(self.gradients)
-            elif self.merge == "copy":
-                self._merge_copies()
+            elif self.reduction == "copy":
+                self._reduce_copies()
         self.update()
         return [loss.detach() for loss in losses]
 
-    def _merge_copies(self) -> None:
+    def _reduce_copies(self) -> None:
         self.wire.copy_all(
             [
                 Copy(peer, self.gradients[peer], rank, target)
@@ -173,7 +173,7 @@ class PipelineTrainer(DispatchedTrainer):
     def step(self, shards: list[Shard]) -> list[Tensor]:
         for flat in self.gradients:
             flat.zero_()
-        terms = shards[0].batch.joined_loss_terms
+        terms = shards[0].batch.global_loss_terms
         passes = [
             [self._pass(copy, micro, shards) for copy in range(self.copies)]
             for micro in range(self.micro_batches)
@@ -243,7 +243,7 @@ class PipelineTrainer(DispatchedTrainer):
             target,
         )
 
-    def _leaving(self, stage: int) -> list[Crossing]:
+    def _leaving(self, stage: int) -> list[SectionCrossing]:
         return [crossing for crossing in self.crossings if crossing.start == stage]
 
     def _backward(self, copy: int, stage: int, one: Pass) -> None:

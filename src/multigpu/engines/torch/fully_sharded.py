@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from multigpu.engines.common.context import Carries
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.wire import Wire, gather, scatter
@@ -110,7 +110,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
             return self.module(MappingProxyType(part.device), None) / terms
 
     @contextmanager
-    def _unmerged(self) -> Iterator[None]:
+    def _no_sync(self) -> Iterator[None]:
         self._synchronise(False)
         yield
         self._synchronise(True)
@@ -130,5 +130,5 @@ class FullyShardedTrainer(ReplicatedTrainer):
         mine = super().full_values(rank)
         if self.replicas == 1:
             return mine
-        found: list[dict[str, Tensor]] = told.everyone(mine)
+        found: list[dict[str, Tensor]] = object_collectives.all_gather(mine)
         return {name: torch.cat([part[name] for part in found]) for name in mine}

@@ -272,13 +272,13 @@ class HostStore(Store):
 
     def update(self) -> None:
         with phase("merge", host=True):
-            self._merge()
+            self._reduce()
         if self.optimizer:
             with phase("update", host=True):
                 self.optimizer.step()
         self.host.barrier.wait()
 
-    def _merge(self) -> None:
+    def _reduce(self) -> None:
         self.merged.copy_(self.host.tensors["gradient-0"][self.part])
         for rank in range(1, self.replicas):
             self.merged += self.host.tensors[f"gradient-{rank}"][self.part]

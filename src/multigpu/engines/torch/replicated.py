@@ -59,7 +59,7 @@ class Messages:
             (stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)
         ]
 
-    def merge(self) -> None:
+    def reduce(self) -> None:
         """Sum every message over the replicas, in place."""
         if self.wire.replicas == 1:
             return
@@ -68,7 +68,7 @@ class Messages:
             if algorithm == LIBRARY:
                 self.wire.all_reduce(travelling)
             else:
-                self.wire.merge(travelling, algorithm)
+                self.wire.reduce(travelling, algorithm)
             if travelling is not own:
                 own.copy_(travelling)
 
@@ -97,7 +97,7 @@ class ReplicatedTrainer(Trainer):
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
-        if placement.merge == "all_reduce" and placement.overlap and context.captured:
+        if placement.reduction == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
@@ -120,9 +120,9 @@ class ReplicatedTrainer(Trainer):
             context.closing.callback(self.reducer.close)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
-        if placement.merge == "all_reduce" and placement.overlap:
+        if placement.reduction == "all_reduce" and placement.overlap:
             self._wrap(counting=False)
-        elif placement.merges_gradients:
+        elif placement.reduces_gradients:
             self._flatten_gradients()
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -174,7 +174,7 @@ class ReplicatedTrainer(Trainer):
         those that the Run asks for.
         """
         parameters, placement = list(self.parameters.values()), self.context.placement
-        if placement.merge == "all_reduce":
+        if placement.reduction == "all_reduce":
             self.messages = Messages(
                 self.context.run, parameters, self.wire, placement.algorithm or LIBRARY
             )
@@ -187,12 +187,12 @@ class ReplicatedTrainer(Trainer):
         (shard,) = shards
         batch = shard.batch
         shared = self.context.placement.semantics.facts.loss_is_shared
-        terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
+        terms: int | Tensor = batch.global_loss_terms if shared else batch.loss_terms[self.rank]
         if shard.terms is not None:
             terms = shard.terms[int(shared)]
         if self.scale is not None:
             self.scale.start()
-        loss = self._computed_and_merged(shard, terms)
+        loss = self._computed_and_reduced(shard, terms)
         with phase("update"):
             if self.reducer is not None:
                 self.reducer.update()
@@ -209,7 +209,7 @@ class ReplicatedTrainer(Trainer):
                 self.scale.end()
         return [loss]
 
-    def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
+    def _computed_and_reduced(self, shard: Shard, terms: int | Tensor) -> Tensor:
         """Forward, backward and merge, part by part of the shard; buckets may still be on their
         way. The loss over `terms`.
         """
@@ -219,7 +219,7 @@ class ReplicatedTrainer(Trainer):
         total: Tensor | None = None
         for index, (part, _) in enumerate(parts):
             last = index == len(parts) - 1
-            with nullcontext() if last or each else self._unmerged():
+            with nullcontext() if last or each else self._no_sync():
                 with phase("forward"):
                     losses.append(self._forward(part, terms))
                 with phase("backward"):
@@ -230,7 +230,7 @@ class ReplicatedTrainer(Trainer):
             if self.gradients is None or not (last or each):
                 continue
             with phase("merge"):
-                self._merge_after_backward()
+                self._reduce_after_backward()
                 if each and len(parts) > 1:
                     total = self.gradients.clone() if total is None else total.add_(self.gradients)
                     self.gradients.zero_()
@@ -252,18 +252,18 @@ class ReplicatedTrainer(Trainer):
         else:
             self.gradients.zero_()
 
-    def _unmerged(self) -> AbstractContextManager[None]:
+    def _no_sync(self) -> AbstractContextManager[None]:
         """While this lasts, gradients add up here, and those that otherwise merge during backward
         do not.
         """
         if self.reducer is not None:
-            return self.reducer.held()
+            return self.reducer.no_sync()
         return self.wrapped.no_sync() if self.wrapped is not None else nullcontext()
 
-    def _merge_after_backward(self) -> None:
+    def _reduce_after_backward(self) -> None:
         assert self.gradients is not None
         if self.messages is not None:
-            self.messages.merge()
+            self.messages.reduce()
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
             self.wire.exchange(
@@ -323,7 +323,7 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         self.stretch.grad = self.gradients[self.rank * share :][:share]
         self.optimizer = self._optimizer([self.stretch])
 
-    def _merge_after_backward(self) -> None:
+    def _reduce_after_backward(self) -> None:
         assert self.gradients is not None and self.stretch.grad is not None
         self.wire.reduce_scatter(self.stretch.grad, self.gradients)
 

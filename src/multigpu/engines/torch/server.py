@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.context import Carries
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.device_store import DeviceStore, MirrorStore, StagedDeviceStore
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_store import HostStore, StagedHostStore
@@ -69,7 +69,7 @@ class ServerTrainer(Trainer):
     """The replicas of this process, with a store for each kind of home in the row."""
 
     carries = Carries(
-        {"host": (False,), "gpu0": (False,), "sharded": (False,)}, staged=True, tables=True
+        {"host": (False,), "gpu0": (False,), "balanced": (False,)}, staged=True, tables=True
     )
 
     def __init__(self, context: Context) -> None:
@@ -116,7 +116,7 @@ class ServerTrainer(Trainer):
         for rank, shard in given.items():
             rows[rank], losses[rank] = self.bring(rank, ids[rank]), []
             for part, own in self.parts(shard, rows[rank]):
-                losses[rank].append(self.forward(rank, part, shard.batch.joined_loss_terms, own))
+                losses[rank].append(self.forward(rank, part, shard.batch.global_loss_terms, own))
                 # a part's activations are freed before the next; else towers go back together
                 if self.context.run.micro_steps is not None:
                     self.backward(losses[rank][-1:])
@@ -134,12 +134,12 @@ class ServerTrainer(Trainer):
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         mine = super().full_values(rank)
-        gathered = told.everyone(mine) if self.devices.processes > 1 else [mine]
+        gathered = object_collectives.all_gather(mine) if self.devices.processes > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers
+    """make_parallel (Keras' multi_gpu_model): one model whose global batch is sliced over towers
     and whose predictions are concatenated. Slices lie on the first device and travel to towers,
     which predict; one loss over all is computed there, and each tower carries its part
     of the gradient back: the same sum as from a loss on each (document 001's question). Modules say
@@ -190,7 +190,7 @@ class ParallelTrainer(ServerTrainer):
     def _joined_loss(
         self, predictions: list[Tensor], shards: list[Shard]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The mean loss over the joined batch, on the first device, and its gradient for each
+        """The mean loss over the global batch, on the first device, and its gradient for each
         tower's predictions.
         """
         sizes = [len(prediction) for prediction in predictions]
@@ -208,7 +208,7 @@ class ParallelTrainer(ServerTrainer):
         with phase("forward"), self.devices.at(0):
             joined = self.joined.detach().requires_grad_()
             labels = torch.cat([shard.device["labels"] for shard in shards])
-            loss = self.module.loss_of(joined, labels) / shards[0].batch.joined_loss_terms
+            loss = self.module.loss_of(joined, labels) / shards[0].batch.global_loss_terms
         with phase("backward"), self.devices.at(0):
             loss.backward()
         assert joined.grad is not None

@@ -63,7 +63,7 @@ class Session(RunSession):
         self.build_s = time.perf_counter() - self.began
 
     def _feeds(self) -> list[Feed]:
-        """Each replica's shards, where its step wants them: a joined batch that is sliced lies on
+        """Each replica's shards, where its step wants them: a global batch that is sliced lies on
         the first device.
         """
         sliced, mode = self.context.placement.loss == "gpu0", self.run.feed

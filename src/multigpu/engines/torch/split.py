@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from multigpu.engines.common.context import Carries
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
@@ -217,7 +217,7 @@ class SplitTrainer(Trainer):
     def step(self, shards: list[Shard]) -> list[Tensor]:
         (shard,) = shards
         self.gradients.zero_()
-        loss = self.forward(self.rank, shard, shard.batch.joined_loss_terms)
+        loss = self.forward(self.rank, shard, shard.batch.global_loss_terms)
         self.backward([loss])
         with phase("merge"):
             self.alike.all_reduce(self.gradients)
@@ -238,7 +238,9 @@ class SplitTrainer(Trainer):
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         """All variables put together again, of this rank's copy of the model."""
         mine = {name: value.detach().cpu() for name, value in self.parameters.items()}
-        everyone: list[dict[str, Tensor]] = told.everyone(mine) if self.replicas > 1 else [mine]
+        everyone: list[dict[str, Tensor]] = (
+            object_collectives.all_gather(mine) if self.replicas > 1 else [mine]
+        )
         first = self.rank - self.sharing.index
         parts = everyone[first : first + self.sharing.count]
         return {

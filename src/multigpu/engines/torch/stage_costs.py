@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
 from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
-from multigpu.placements.stage_cost import CopyCost, Costs, Part, StageCost
+from multigpu.placements.stage_cost import CopyCost, Costs, StageCost, StagePass
 from multigpu.spec.run import Run
 from multigpu.workloads import optimizer_of
 from multigpu.workloads.sources import open_source
@@ -56,7 +56,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         def backward(output: Any = output, wanted: Any = wanted, gradient: Any = gradient) -> Any:
             return torch.autograd.grad(output, wanted, gradient, retain_graph=True)
 
-        update = Part(device_s=0.0, host_s=0.0)
+        update = StagePass(device_s=0.0, host_s=0.0)
         own = [name for name, home in trainer.graph.variables.items() if home == stage.name]
         if own:
             for value, found in zip(values.values(), backward()[len(inputs) :], strict=True):
@@ -81,12 +81,12 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     )
 
 
-def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
+def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> StagePass:
     """One call's time on the device and on the host."""
     for _ in range(3):
         action()
     if not cuda:
-        return Part(device_s=0.0, host_s=_wall(action, repeats))
+        return StagePass(device_s=0.0, host_s=_wall(action, repeats))
     torch.cuda.synchronize()
     host_s = _wall(action, repeats)
     torch.cuda.synchronize()
@@ -99,7 +99,7 @@ def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
         for event in profiler.events() or []
         if event.device_type == torch.autograd.DeviceType.CUDA
     ]
-    return Part(
+    return StagePass(
         device_s=1e-6 * sum(event.time_range.elapsed_us() for event in kernels) / repeats,
         host_s=host_s,
     )

@@ -144,7 +144,7 @@ class StagesTrainer(Trainer):
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         with phase("forward"):
-            loss = self.forward_stages(shard) / shard.batch.joined_loss_terms
+            loss = self.forward_stages(shard) / shard.batch.global_loss_terms
         self.backward([loss])
         with phase("update"):
             for device, optimizer in self.optimizers.items():

@@ -110,7 +110,7 @@ Rows = dict[str, Tensor]
 class Trainer(ABC):
     """The replicas of a placement that one process works for: one, or all of them, towers that one
     thread dispatches. `step` trains on one shard a replica, by rank, and returns each one's share
-    of the joined batch's mean loss (0-dim, on its device), perhaps before the devices have
+    of the global batch's mean loss (0-dim, on its device), perhaps before the devices have
     finished. modules: by rank. takes_terms: whether it divides by a shard's `terms` where that has
         them.
     """

@@ -102,7 +102,7 @@ class Wire(HostLink):
             self.count_all_reduce(tensor.nbytes)
             dist.all_reduce(tensor)
 
-    def merge(self, gradients: Tensor, algorithm: str) -> None:
+    def reduce(self, gradients: Tensor, algorithm: str) -> None:
         """Sum over replicas, in place, by the algorithm of this name, written out from plain
         copies; `gradients` are contiguous.
         """

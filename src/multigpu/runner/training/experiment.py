@@ -38,11 +38,11 @@ class TrainingItem(Trial):
         return cls(run=training.run, training=training, repeat=repeat, **more)
 
     @property
-    def asked(self) -> TrainingRun:
+    def spec(self) -> TrainingRun:
         return self.training
 
 
-class Training(Experiment[TrainingItem]):
+class TrainingExperiment(Experiment[TrainingItem]):
     """Runs that are trained; a checkpoint that is there is gone on from."""
 
     path = "multigpu.runner.training.experiment:TRAINING"
@@ -82,7 +82,7 @@ class Training(Experiment[TrainingItem]):
         return item.launch, item.run.processes == "one"
 
 
-TRAINING = Training()
+TRAINING = TrainingExperiment()
 
 
 def folder_of(checkpoints: Path, training: TrainingRun, repeat: int) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from multigpu.engines.common.schedule import joined_batch
+from multigpu.engines.common.schedule import global_batch
 from multigpu.engines.common.session import distances_moved, joined_losses, parameter_change
 from multigpu.engines.common.timing import training_fault
 from multigpu.placements import find_placement
@@ -99,7 +99,7 @@ def measurement(
     loss, seconds, rate = history.points(training.log_every)
     return TrainingMeasurement(
         steps=first["steps"],
-        samples=first["steps"] * joined_batch(training),
+        samples=first["steps"] * global_batch(training),
         units=history.units,
         steps_per_epoch=first["per_epoch"],
         loss=figures(loss),

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from multigpu.engines.common.schedule import joined_batch
-from multigpu.engines.common.timing import Window, run_window
-from multigpu.engines.torch import told
+from multigpu.engines.common.schedule import global_batch
+from multigpu.engines.common.timing import TimedWindow, run_window
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.training.checkpoint import (
@@ -105,7 +105,7 @@ class TrainingSession(Session):
             for replica in self.replicas:
                 replica.make_rates_tensors()
         barrier()  # masters in shared memory stand before anyone pulls them
-        hashes = list(chain.from_iterable(told.everyone(self._hashes())))
+        hashes = list(chain.from_iterable(object_collectives.all_gather(self._hashes())))
         self.evidence = Evidence(self.training, self.source, self.history.audits)
         if not held:
             self.history.start_hashes = hashes
@@ -122,7 +122,7 @@ class TrainingSession(Session):
                 found = read_checkpoint(checkpoint_path(self.folder), self.training)
             except ValueError as error:
                 found = str(error)
-        found = told.from_first(found)
+        found = object_collectives.broadcast(found)
         if isinstance(found, str):
             raise ValueError(found)
         return found
@@ -175,7 +175,7 @@ class TrainingSession(Session):
             self._part(place, fault, hashes[place], energy[place]) for place in range(len(hashes))
         ]
 
-    def _account(self, window: Window, stop: int) -> str | None:
+    def _account(self, window: TimedWindow, stop: int) -> str | None:
         """Put together what all replicas know of the steps up to `stop`; why they were no joint
         training, or None.
         """
@@ -196,7 +196,7 @@ class TrainingSession(Session):
             }
             for place, replica in enumerate(self.replicas)
         ]
-        parts = list(chain.from_iterable(told.everyone(mine)))
+        parts = list(chain.from_iterable(object_collectives.all_gather(mine)))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
@@ -211,7 +211,7 @@ class TrainingSession(Session):
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
-            samples, seconds = self.at * joined_batch(self.training), self.history.train_s
+            samples, seconds = self.at * global_batch(self.training), self.history.train_s
             self.history.scored.append(
                 Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores)
             )
@@ -223,7 +223,7 @@ class TrainingSession(Session):
         began = time.perf_counter()
         self.stage("checkpoint")
         mine = [replica.take() for replica in self.replicas]
-        every = told.to_first(mine)
+        every = object_collectives.gather(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
             held = {

@@ -25,7 +25,7 @@ Rule = Callable[[Case], str | None]
 RULES: tuple[Rule, ...] = (
     model.framework,
     inputs.known_inputs,
-    devices.joined_batch,
+    devices.global_batch,
     model.meaning,
     inputs.batching,
     inputs.shuffle,

@@ -8,13 +8,13 @@ LEAST_ENERGY_S = 10
 """Below it NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
 
 
-def joined_batch(case: Case) -> str | None:
-    """Every device gets a row of a joined batch."""
+def global_batch(case: Case) -> str | None:
+    """Every device gets a row of a global batch."""
     run = case.run
     if run.scaling != "strong" or run.batch_size >= run.devices:
         return None
     return (
-        f"a joined batch of {run.batch_size} cannot be split over {run.devices} devices:"
+        f"a global batch of {run.batch_size} cannot be split over {run.devices} devices:"
         f" batch_size must be at least {run.devices}"
     )
 
@@ -48,7 +48,7 @@ def nccl_settings(case: Case) -> str | None:
                 f"{name} {value!r} is about what passes between GPUs: choose device_type 'cuda' and"
                 " at least 2 devices"
             )
-        if not case.is_process_a_device or row.merge != "all_reduce" or row.algorithm:
+        if not case.is_process_a_device or row.reduction != "all_reduce" or row.algorithm:
             return (
                 f"{name} {value!r} is NCCL's setting and placement {run.placement!r} does not merge"
                 " by NCCL's all-reduce in PyTorch with a process a device: choose ddp or"

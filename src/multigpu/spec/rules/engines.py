@@ -14,7 +14,7 @@ NOT_BUILT = "no engine is built for it"
 """Said where nothing better is known, of a placement whose row says nothing else."""
 
 HOST_IN_THE_MIDDLE = (
-    "the host gathers rows, merges or updates in the middle of every step, and a graph of device"
+    "the host gathers rows, reduces or updates in the middle of every step, and a graph of device"
     " work cannot wait for it"
 )
 ONE_POOL = (
@@ -82,12 +82,12 @@ def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
     """
     one = {
         "its strategy is one over processes": framework == "tensorflow",
-        "gradients merge while backward runs, in a process for each replica": placement.overlap,
+        "gradients travel while backward runs, in a process for each replica": placement.overlap,
         "each replica's own process updates its stretch of all variables": (
-            placement.merge == "reduce_scatter"
+            placement.reduction == "reduce_scatter"
         ),
         "each replica's own process trains by itself between averages": (
-            placement.merge == "average"
+            placement.reduction == "average"
         ),
         "its all-reduce is written out in sends and receives between processes": (
             placement.algorithm is not None

@@ -7,7 +7,7 @@ from multigpu.spec.rules.case import Case
 def bucket_mib(case: Case) -> str | None:
     """Buckets end where the library's reducer merges during backward."""
     run, row = case.run, case.row
-    merges = row.overlap and row.merge == "all_reduce" and run.framework == "torch"
+    merges = row.overlap and row.reduction == "all_reduce" and run.framework == "torch"
     if run.bucket_mib is None or merges:
         return None
     return (
@@ -18,7 +18,7 @@ def bucket_mib(case: Case) -> str | None:
 def wire_dtype(case: Case) -> str | None:
     """Gradients take another type in PyTorch's all-reduce."""
     run, row = case.run, case.row
-    if run.wire_dtype is None or (row.merge == "all_reduce" and case.is_process_a_device):
+    if run.wire_dtype is None or (row.reduction == "all_reduce" and case.is_process_a_device):
         return None
     return (
         f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a"
@@ -62,7 +62,7 @@ def all_reduce_spec(case: Case) -> str | None:
     run, row = case.run, case.row
     if run.all_reduce_spec is None:
         return None
-    divides = row.merge == "all_reduce" and not row.overlap and row.algorithm is None
+    divides = row.reduction == "all_reduce" and not row.overlap and row.algorithm is None
     if not divides or not case.is_process_a_device:
         return (
             f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in"
@@ -111,7 +111,7 @@ def micro_sync(case: Case) -> str | None:
     run, row = case.run, case.row
     if run.micro_sync is None:
         return None
-    if row.update not in ("replica", "cut") or not row.merges_gradients:
+    if row.update not in ("replica", "sharded") or not row.reduces_gradients:
         why = (
             "merges none"
             if row.variables == "replica"
@@ -133,7 +133,7 @@ def micro_sync(case: Case) -> str | None:
 def local_steps(case: Case) -> str | None:
     """Rates are of whole cycles between two averages of variables."""
     run, row = case.run, case.row
-    if run.local_steps is not None and row.merge != "average":
+    if run.local_steps is not None and row.reduction != "average":
         return (
             f"local_steps {run.local_steps} has no meaning for placement {run.placement!r}: leave"
             " it out or choose 'local_sgd'"

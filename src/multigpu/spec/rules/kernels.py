@@ -59,7 +59,7 @@ def fused_layers(case: Case) -> str | None:
         given = getattr(case.run, name)
         if given == value and (said := _unfusable(case, f"{name} {value!r}")):
             return said
-        if given and case.row.variables == "cut":
+        if given and case.row.variables == "sharded":
             return (
                 f"{name} {given!r} reads variables of several layers at once, and placement"
                 f" {case.run.placement!r} gathers them layer by layer: leave it out"

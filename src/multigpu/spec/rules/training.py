@@ -12,7 +12,7 @@ COUNTED = ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy
 """Fields of a Run that a budget of steps or epochs takes the place of."""
 
 
-class Training(Protocol):
+class TrainingFields(Protocol):
     """The fields of a TrainingRun that rules read."""
 
     @property
@@ -33,7 +33,7 @@ class Training(Protocol):
 class TrainingCase:
     """A TrainingRun, its placement's row, and whether its workload can score what it trained."""
 
-    training: Training
+    training: TrainingFields
     row: Row
     can_evaluate: Callable[[], bool]
 

@@ -22,7 +22,7 @@ from multigpu.workloads.own.structure import checked_rows, names_of, put_togethe
 __all__ = ["checked_rows", "put_together", "taken_apart"]
 
 
-class Drawn:
+class DrawnBatches:
     """What the user's function gives for a generator of the step's and the replica's own; all that
     it draws from other generators of the process follows from the same two numbers.
     generator: makes one from a seed.
@@ -87,16 +87,16 @@ class Streamed:
 
 def batches_of(
     framework: str, job: Job, rows: int, replicas: int, rank: int, seed: int
-) -> Drawn | Streamed:
+) -> DrawnBatches | Streamed:
     """Where one replica's batches come from."""
     library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
-        return Drawn(job.batch, library.generator_of, rows, rank, seed)
+        return DrawnBatches(job.batch, library.generator_of, rows, rank, seed)
     loaded: Streamed = library.Loaded(job.batch, rows, replicas, rank, seed)
     return loaded
 
 
-def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
+def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
     """One replica's batch of a step: its structure and its arrays; a JobError where it cannot be
     made, or is of another size.
     """
@@ -119,7 +119,7 @@ def asked_of(table: Table, arrays: list[np.ndarray]) -> int:
 
 class OwnBatches(Source):
     """The Source of a user's job: a thread makes each batch a step ahead. One process for all
-    replicas cuts the joined batch. Where batches differ in length, each shard tells its own rows
+    replicas cuts the global batch. Where batches differ in length, each shard tells its own rows
     alone: `engines.torch.ragged` has processes tell each other.
     """
 
@@ -135,7 +135,7 @@ class OwnBatches(Source):
         self.sizes, self.seed = shard_sizes(run), run.seed
         self.capacity = {name: table.ids * max(self.sizes) for name, table in self.tables.items()}
         self.fingerprint = fingerprint("own", model.name, run.seed)
-        self.each: dict[int, Drawn | Streamed] = {}
+        self.each: dict[int, DrawnBatches | Streamed] = {}
         self.known: tuple[int, list[np.ndarray]] = -1, []
 
     def _arrays(self, step: int, rows: int, replicas: int, rank: int) -> list[np.ndarray]:

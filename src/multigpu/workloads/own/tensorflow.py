@@ -44,7 +44,7 @@ def generator_of(seed: int) -> np.random.Generator:
 
 
 class Loaded(Streamed):
-    """Joined batches of a tf.data.Dataset in its own order, again and again."""
+    """Global batches of a tf.data.Dataset in its own order, again and again."""
 
     def begun(self, step: int) -> Iterator[Any]:
         if not isinstance(self.source, tf.data.Dataset):

@@ -124,11 +124,11 @@ def memory_passes_per_review(config: DeepconnConfig) -> float:
     )
 
 
-def epoch_steps(joined_batch: int) -> int:
+def epoch_steps(global_batch: int) -> int:
     """Steps of a pass over document 003's rows, Amazon Instant Video's but for held-out users: 824
     at its batch of 32.
     """
-    return -(-26_352 // joined_batch)
+    return -(-26_352 // global_batch)
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from multigpu.engines.common.schedule import joined_batch, schedule_of
+from multigpu.engines.common.schedule import global_batch, schedule_of
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.training.state import replicas_of
@@ -52,7 +52,7 @@ class Duties:
         return build_trainer(context)
 
     def shard(self, rank: int) -> int:
-        """3. Disjoint shards: which part of every joined batch this replica trains on."""
+        """3. Disjoint shards: which part of every global batch this replica trains on."""
         return rank
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
@@ -85,16 +85,16 @@ def start_fault(hashes: Sequence[str], replicated: bool) -> str | None:
 class CoverageAudit:
     """Which replica read which item, epoch by epoch; the same on every rank. Of an epoch that a
     predecessor began, what is known is judged. Shards are disjoint when no item is read by two
-    replicas, but for what fills up the last joined batch of an epoch.
+    replicas, but for what fills up the last global batch of an epoch.
     """
 
     def __init__(
-        self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]
+        self, count: int, per_epoch: int, global_batch: int, audits: Sequence[EpochAudit]
     ) -> None:
         self.count, self.per_epoch, self.allowed = (
             count,
             per_epoch,
-            per_epoch * joined_batch - count,
+            per_epoch * global_batch - count,
         )
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()
@@ -155,7 +155,7 @@ class Evidence:
         self.schedule = schedule_of(training, source.steps_per_epoch)
         count, per_epoch = source.count, source.steps_per_epoch
         self.coverage = (
-            CoverageAudit(count, per_epoch, joined_batch(training), audits)
+            CoverageAudit(count, per_epoch, global_batch(training), audits)
             if count and per_epoch
             else None
         )

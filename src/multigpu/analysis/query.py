@@ -25,7 +25,7 @@ CHANGES = with_role("way")
 """What may be another way of doing the same job."""
 
 
-def check_asked(fields: Mapping[str, Any]) -> None:
+def check_query(fields: Mapping[str, Any]) -> None:
     """ValueError: no measured point can have a field, or its value; the sentence names what is
     allowed.
     """
@@ -62,13 +62,13 @@ def check_asked(fields: Mapping[str, Any]) -> None:
             )
 
 
-def asked(
+def query(
     points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None
 ) -> pd.DataFrame:
     """The points with these fields, of each length of timing the most repeated; of `RESTRICTED`
     where named. ValueError: none can be.
     """
-    check_asked(fields)
+    check_query(fields)
     if machine is not None:
         known = sorted(set(points["machine"]))
         if machine not in known:

@@ -10,7 +10,7 @@ import pytest
 
 from multigpu.placements import placements
 from multigpu.workloads import workloads
-from tests.outside import DECLARED, FILES, JOB, Installed, check_wrong
+from tests.plugins import DECLARED, FILES, JOB, Installed, check_wrong
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multigpu.placements.row import Placement
-from multigpu.placements.traffic import CUT, HOST, REPLICA, assign, least_loaded
+from multigpu.placements.traffic import HOST, REPLICA, SHARDED, assign, least_loaded
 from multigpu.spec.model import Variable
 
 
@@ -76,28 +76,32 @@ def demand_of(
             else "its replicas do not wait for each other"
         )
         raise ValueError(
-            f"{placement.name}: {why}, so its step does not follow from what is merged"
+            f"{placement.name}: {why}, so its step does not follow from what is reduced"
         )
-    if placement.merge == "halves" or placement.algorithm not in (None, "ring", "central_server"):
+    if placement.reduction == "halves" or placement.algorithm not in (
+        None,
+        "ring",
+        "central_server",
+    ):
         raise ValueError(
-            f"{placement.name}: no formula here for how its merge grows with the number of devices"
+            f"{placement.name}: no formula for how its reduction grows with the number of devices"
         )
     reduced = copied = host = 0.0
     pulled, pushed = [], []
     for assigned in assign(placement, variables, 1):
         size = float(assigned.variable.elements * item_bytes)
         down = up = 0.0
-        if assigned.home in (REPLICA, CUT):
-            at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
+        if assigned.home in (REPLICA, SHARDED):
+            at_one = placement.reduction == "gpu0" or placement.algorithm == "central_server"
             # an all-reduce is a reduce-scatter and one all-gather
-            gathered_twice = 1.5 if assigned.home == CUT else 1.0
+            gathered_twice = 1.5 if assigned.home == SHARDED else 1.0
             reduced += (
                 gathered_twice * size
-                if placement.merge in ("all_reduce", "reduce_scatter") and not at_one
+                if placement.reduction in ("all_reduce", "reduce_scatter") and not at_one
                 else 0
             )
-            reduced += size / placement.semantics.every if placement.merge == "average" else 0
-            copied += size if placement.merge == "copy" else 0
+            reduced += size / placement.semantics.every if placement.reduction == "average" else 0
+            copied += size if placement.reduction == "copy" else 0
             down = up = size if at_one else 0.0
         else:
             count = rows * assigned.variable.shape[1] * item_bytes if assigned.by_row else size
@@ -106,7 +110,7 @@ def demand_of(
             down, up = (0.0 if place == HOST else count for place in (source, assigned.update))
         pulled.append(down)
         pushed.append(up)
-    spread = "sharded" in (placement.variables, placement.embeddings, placement.update)
+    spread = "balanced" in (placement.variables, placement.embeddings, placement.update)
     elements = tuple(variable.elements for variable in variables) if spread else ()
     return Demand(reduced, copied, host, tuple(pulled), tuple(pushed), elements, placement.overlap)
 
@@ -125,7 +129,7 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
     return max(pulled), max(pushed)
 
 
-def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
+def reduction_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
     """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see
     the module.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multigpu_study.claims import all_claims
-from tests.outside import DECLARED, Installed, check_wrong
+from tests.plugins import DECLARED, Installed, check_wrong
 from tests.study.claims.planted import ENTRY, NEW
 
 pytestmark = pytest.mark.slow

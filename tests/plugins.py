@@ -28,7 +28,7 @@ from multigpu.placements.row import Engine, Placement
 BY_COPY = Placement(
     name="by_copy", title="Planted", source="a test",
     summary="Gradients are summed after backward.",
-    variables="replica", merge="all_reduce", update="replica", engines=(Engine(),),
+    variables="replica", reduction="all_reduce", update="replica", engines=(Engine(),),
 )
 """
     ),

@@ -71,7 +71,7 @@ def steps_for(
 
 
 def trains_the_same(placement: str) -> bool:
-    """Whether a placement trains what one process on the joined batch does."""
+    """Whether a placement trains what one process on the global batch does."""
     return find_placement(placement).semantics.facts.is_equal_training
 
 
@@ -123,7 +123,7 @@ def variants(
     ]
 
 
-def asked_runs(
+def candidate_runs(
     job: Job | Examined,
     described: Described,
     folder: Path,

@@ -31,7 +31,7 @@ def _sizes(mine: Tensor) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def everyone(value: Any) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Every process's value, by rank; tensors of others are on the CPU."""
     if _alone():
         return [value]
@@ -42,7 +42,7 @@ def everyone(value: Any) -> list[Any]:
     return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
 
-def to_first(value: Any) -> list[Any] | None:
+def gather(value: Any) -> list[Any] | None:
     """As `everyone`, in the first process; None in the others."""
     if _alone():
         return [value]
@@ -59,7 +59,7 @@ def to_first(value: Any) -> list[Any] | None:
     return found
 
 
-def from_first(value: Any) -> Any:
+def broadcast(value: Any) -> Any:
     """The first process's value, in all of them."""
     if _alone():
         return value
