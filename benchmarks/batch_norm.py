@@ -17,7 +17,8 @@ from torch import Tensor
 
 from multigpu.kernels import batch_norm_launch as launch
 from multigpu.kernels.batch_norm import library_instead
-from multigpu.kernels.batch_norm_launch import Norm, Pool, TilePlan
+from multigpu.kernels.batch_norm_launch import Norm, Pool
+from multigpu.kernels.batch_norm_plans import TilePlan
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.torch import build
 from multigpu.workloads.cnn.torch_fused import FusedNorm

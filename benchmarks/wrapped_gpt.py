@@ -198,9 +198,9 @@ def measure(size: str, rows: int, name: str, seconds: float, number: int) -> dic
     batch = (words[:, :-1].contiguous(), words[:, 1:].contiguous())
     began = time.perf_counter()
     step, notes = WAYS[name](model)
-    for number in range(16 if "captured" in name else 5):
+    for done in range(16 if "captured" in name else 5):
         step(batch)
-        if number == 2:  # DDP has held first buckets beside rebuilt ones; the capture comes later
+        if done == 2:  # DDP has held first buckets beside rebuilt ones; the capture comes later
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
     torch.cuda.synchronize()

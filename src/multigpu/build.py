@@ -11,32 +11,31 @@ from pydantic import AfterValidator
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SplitPlacement
-from multigpu.spec.rules import refused
+from multigpu.spec.errors import Refused
+from multigpu.spec.rules import judge
 from multigpu.spec.rules.case import Case, Stages
-from multigpu.spec.rules.training import TrainingCase, training_refused
+from multigpu.spec.rules.training import TrainingCase, judge_training
 from multigpu.spec.run import Run
 from multigpu.spec.schema import in_one_line
 from multigpu.spec.training import FIELDS as TRAINING_FIELDS
 from multigpu.spec.training import TrainingRun
-from multigpu.workloads import find_model, part_of, workloads
+from multigpu.workloads import description_of, part_of, workloads
 from multigpu.workloads.stages import places_of
 
 
 def build_run(**fields: Any) -> Run:
-    """A Run with these fields. A ValueError says in one sentence which is unknown, of a wrong type
+    """Build a Run of these fields. `Refused` says in one sentence which is unknown, of a wrong type
     or of a value that cannot work.
     """
-    run = Run.built(**fields)
     try:
-        return judged(run)
+        return judged(Run.built(**fields))
     except ValueError as error:
-        raise ValueError(in_one_line(str(error))) from None
+        raise Refused(in_one_line(str(error))) from None
 
 
 def judged(run: Run) -> Run:
     """The Run itself, if it can be measured; a ValueError says why not."""
-    if (sentence := refused(case_of(run))) is not None:
-        raise ValueError(sentence)
+    judge(case_of(run))
     return run
 
 
@@ -58,13 +57,13 @@ def build_training_run(**fields: Any) -> TrainingRun:
 def judged_training(training: TrainingRun) -> TrainingRun:
     """The TrainingRun itself, if it can be trained; a ValueError says why not."""
     run = judged(training.run)
-    case = TrainingCase(
-        training=training,
-        row=find_placement(run.placement),
-        can_evaluate=partial(_can_evaluate, run.workload),
+    judge_training(
+        TrainingCase(
+            training=training,
+            row=find_placement(run.placement),
+            can_evaluate=partial(_can_evaluate, run.workload),
+        )
     )
-    if (sentence := training_refused(case)) is not None:
-        raise ValueError(sentence)
     return training
 
 
@@ -79,7 +78,7 @@ def _can_evaluate(workload: str) -> bool:
 
 def case_of(run: Run) -> Case:
     """The Run with all that judges it; a ValueError where its model or its placement is unknown."""
-    model = find_model(run.workload, run.model)
+    model = description_of(run)
     row = find_placement(run.placement)
     workload = workloads()[run.workload]
     return Case(

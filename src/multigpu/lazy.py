@@ -1,4 +1,4 @@
-"""What is named before it is made."""
+"""Name objects before they are made."""
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping

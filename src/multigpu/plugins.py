@@ -1,4 +1,4 @@
-"""What other packages add, each by an entry point of its distribution (see CONTRIBUTING).
+"""Find what other packages add, each by an entry point of its distribution (see CONTRIBUTING).
 
 The study of this repository is such a package: its entry points stand in its `registry`, too, so
 that they are seen where a checkout is run without being installed.
@@ -84,8 +84,8 @@ def files() -> list[Path]:
 
 
 class PluginRegistry(Mapping[str, Value]):
-    """What other packages add of one kind, by name. Names are read without an import: a package is
-    imported when what it adds is asked for.
+    """Map names to what other packages add of one kind. Names are read without an import: a package
+    is imported when what it adds is asked for.
 
     What cannot be used says why when it is asked for, a ValueError; whoever goes through all is
     spared it, and standard error says why.

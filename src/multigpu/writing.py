@@ -38,8 +38,8 @@ def write_whole(
 
 
 def read_packed(path: Path) -> bytes:
-    """What a compressed file holds; an OSError, EOFError or zlib.error if it cannot be read, is
-    damaged, or holds more than any Record.
+    """Read a compressed file; an OSError, EOFError or zlib.error if it cannot be read, is damaged,
+    or holds more than any Record.
     """
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")

@@ -1,4 +1,4 @@
-"""What a page of the study uses, for `from multigpu_study.pages import *`: all of
+"""Export the names that a page of the study uses, for `from multigpu_study.pages import *`: all of
 `multigpu.report.pages`, the documents' tables and the study's own Records.
 """
 
@@ -11,16 +11,10 @@ from multigpu.report import pages
 from multigpu.report.pages import *
 from multigpu_study.analysis.forecast import article_held_out
 from multigpu_study.analysis.read import DocumentStudy
+from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu_study.analysis.step_traces import document_replicas, document_whole
 from multigpu_study.analysis.synchrony import curves_frame as synchrony_curves
-from multigpu_study.analysis.synchrony import (
-    devices_frame,
-    downpour_frame,
-    large_batch_frame,
-    memory_frame,
-    paper,
-    ratio_frame,
-)
+from multigpu_study.analysis.synchrony import memory_frame, ratio_frame
 from multigpu_study.published import beside_records, load_published, published_value
 from multigpu_study.stages.record import StageStore
 from multigpu_study.synchrony.protocol import PROTOCOLS

@@ -56,8 +56,8 @@ sentence, ran on real lengths.
 
 
 def published_of(run: Run) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN
-    where untold); 000 and 004 have any.
+    """Return the figures that documents printed of this point: document, devices, rate (units/s),
+    step_time_s (NaN where untold); 000 and 004 have any.
     """
     rebuilt = (
         EXPERIMENTS.get((run.placement, run.sequence_length), "")

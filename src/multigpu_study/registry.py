@@ -1,5 +1,5 @@
-"""What the study adds to `multigpu`: the entry points that pyproject.toml declares, as a checkout
-that is run without being installed has them.
+"""List what the study adds to `multigpu`: the entry points that pyproject.toml declares, as a
+checkout that is run without being installed has them.
 """
 
 ENTRY_POINTS = {

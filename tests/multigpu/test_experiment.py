@@ -24,7 +24,7 @@ from multigpu.cli.main import main
 from multigpu.grids import FOLDER
 from multigpu.records.record import RecordStore
 from multigpu.report import batch as module
-from multigpu.report import experiment, experiment_form
+from multigpu.report import experiment, experiment_form, experiment_progress
 from multigpu.report.batch import Outcome, batch, find_points, read_tasks
 from multigpu.report.experiment import beside, planned, pooled
 from multigpu.report.notebooks import NotebookError, parameter_names, read_notebook
@@ -388,8 +388,8 @@ def test_a_run_that_is_started_again_is_no_further_run(
     """Its workers died twice; and of the two that were asked for one is measured once more."""
     shown: list[str] = []
     handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
-    monkeypatch.setattr(experiment, "display", lambda *words, **more: handle)
-    progress = experiment.Progress(tiny(0), 2, Watched(tmp_path / "watched"))
+    monkeypatch.setattr(experiment_progress, "display", lambda *words, **more: handle)
+    progress = experiment_progress.Progress(tiny(0), 2, Watched(tmp_path / "watched"))
     for starts in (3, 1, 1):
         for _ in range(starts):
             progress.set_description("a Run")

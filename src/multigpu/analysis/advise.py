@@ -17,6 +17,7 @@ from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, ratio_column
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import DEFAULTS, expected
 from multigpu.analysis.fields import POINT
+from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.query import (
@@ -263,7 +264,8 @@ def point_dict(row: pd.Series) -> dict[str, Any]:
     """A point's fields and figures, with the keys of its Records."""
     figures = ("n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib")
     return {name: number(row[name]) for name in (*POINT, *figures)} | {
-        "keys": str(row["keys"]).split(", ")
+        "mfu": number(mfu_of(row)),
+        "keys": str(row["keys"]).split(", "),
     }
 
 

@@ -237,7 +237,7 @@ HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "comp
 
 
 def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -> float:
-    """What the bytes of one all-reduce that follow each other take on a full-duplex link, one
+    """Return the seconds that an all-reduce's dependent bytes take on a full-duplex link, one
     process a host; a library's: 2N(P-1)/P.
     """
     count = algorithms().get(method, algorithms()["ring"]).serial_bytes(size, devices)

@@ -137,8 +137,8 @@ def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
-    """What each row's interval says of its ratio: faster, slower, not told apart, single run; ""
-    without a ratio.
+    """Decide by each row's interval what holds of its ratio: faster, slower, not told apart, single
+    run; "" without a ratio.
     """
     ratio, low, high = (table[f"{name}{end}"] for end in ("", "_low", "_high"))
     says = np.select(

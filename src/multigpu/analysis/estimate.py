@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.limits import mfu_of, peak_of
 from multigpu.analysis.points import Missing, one
 
 
@@ -79,8 +80,8 @@ def keys_in(rows: pd.DataFrame) -> set[str]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, its 95% interval (NaN: a single run has none), the Records behind it, and its unit,
-    which is said behind a rate.
+    """A figure, its 95% interval (NaN: a single run has none), the Records behind it, its unit,
+    and what stands beside it; both are said of a rate.
     """
 
     value: float
@@ -88,6 +89,7 @@ class Estimate:
     high: float = math.nan
     keys: frozenset[str] = frozenset()
     unit: str = ""
+    beside: str = ""
 
     @property
     def known(self) -> bool:
@@ -108,16 +110,17 @@ class Estimate:
         write = FORMS[form]
         WRITTEN.update(self.keys)
         text = f"{write(self.value)} {self.unit}".rstrip() if form == "rate" else write(self.value)
+        beside = f", {self.beside}" if self.beside and form == "rate" else ""
         if not more:
-            return text
+            return text + beside
         if not self.known:
-            return f"{text} ({SINGLE_RUN})"
+            return f"{text} ({SINGLE_RUN}){beside}"
         high = write(self.high)
         unit = high.lstrip("-0123456789.,")  # said once
-        return f"{text} ({write(self.low).removesuffix(unit)} to {high})"
+        return f"{text} ({write(self.low).removesuffix(unit)} to {high}){beside}"
 
     def __rsub__(self, whole: float) -> Estimate:
-        """What is missing to `whole`: 1 - efficiency is the share lost."""
+        """Subtract from `whole`: 1 - efficiency is the share lost."""
         return Estimate(
             whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit
         )
@@ -169,4 +172,17 @@ def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
     low, high = (float(row.get(f"{name}_{end}", math.nan)) for end in ("low", "high"))
     unit = row.get("unit") if name.endswith("rate") else None
     keys = frozenset(str(row.get("keys", row.get("key", ""))).split(", ")) - {"", "nan"}
-    return Estimate(float(value), low, high, keys, f"{unit}/s" if unit else "")
+    return Estimate(
+        float(value), low, high, keys, f"{unit}/s" if unit else "", beside_rate(row, name)
+    )
+
+
+def beside_rate(row: Any, name: str) -> str:
+    """Say the MFU beside the rate in this column, "MFU 0.42 of 989 TFLOP/s"; "" where none is
+    known, and of other columns.
+    """
+    mfu = mfu_of(row, name) if name in ("rate", "units_per_s") else math.nan
+    if math.isnan(mfu):
+        return ""
+    peak = peak_of(str(row["gpu"]), row["precision"])
+    return f"MFU {mfu:.2f} of {peak / 1e12:.0f} TFLOP/s"

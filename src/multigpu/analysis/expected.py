@@ -1,9 +1,9 @@
-"""What a point that nobody measured should reach: from its series on other counts of devices, from
-its kin, or from the model alone.
+"""Estimate the rate of a point that nobody measured: from its series on other counts of devices,
+from its kin, or from the model alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,17 @@ import pandas as pd
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast import forecast
 from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
-from multigpu.analysis.forecast_reduction import Links, demand_of, reduction_seconds
+from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
-from multigpu.analysis.query import CHANGES, command_of, measure_command, plainest, run_of
+from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.build import build_run
 from multigpu.placements import find_placement
-from multigpu.spec.parse import parse_fields
+from multigpu.spec.errors import Refused
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
 
@@ -88,9 +87,9 @@ class Expected:
 
 
 def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
-    """What a point with these fields should reach on a machine (unless named, the richest in
-    Records that has something alike); None where no model is named, scaling is strong, such a Run
-    cannot be, or no machine has links and ceilings that were measured.
+    """Return the rate that a point with these fields should reach on a machine (unless named, the
+    richest in Records that has something alike); None where no model is named, scaling is strong,
+    such a Run cannot be, or no machine has links and ceilings that were measured.
     """
     every = frames(runs)[1]
     names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
@@ -138,7 +137,7 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
             or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links)
             or _of_model(run, own, rows, links)
         )
-    except ValueError:
+    except (Refused, NoFormula):
         return None
 
 
@@ -242,7 +241,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
 
 
 def _merge_s(run: Run, units: float, links: Links) -> float:
-    """What all of one merge takes, nothing hidden."""
+    """Return the seconds of one gradient reduction, nothing hidden."""
     return sum(
         reduction_seconds(
             demand_of(find_placement(run.placement), description_of(run).variables, units),
@@ -304,7 +303,7 @@ def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> p
     return points.loc[order.index]
 
 
-def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
+def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected | None:
     """One device as this model, or else others, use the machine's ceilings; no step is shorter than
     any of it that was launched so, and the band is that in which 95% of what was measured so lies;
     of what the merge takes all, none or, in the middle, half is hidden.
@@ -316,7 +315,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
         description_of(run), str(own["gpu"].iloc[0]), run.precision, 1, 1.0
     ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
-        raise ValueError("nothing alike was measured on this machine")
+        return None
     known = "model" if run.model in set(launched["model"]) else "workload"
     least_s = launched.groupby(known)["step_time_s"].min()
     ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(
@@ -349,45 +348,3 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
         f" {own['machine'].iloc[0]}"
     )
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
-
-
-def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
-    """What each of these Runs that can be forecast should reach: fields off their defaults, rate
-    (_low, _high), efficiency, basis.
-    """
-    rows = []
-    for run in {run.digest: run for run in planned if not run.traced_steps}.values():
-        fields = run.model_dump(exclude_defaults=True)
-        if (
-            found := expected(
-                runs, {name: value for name, value in fields.items() if name not in LENGTH}
-            )
-        ) is not None:
-            told = " ".join(command_of(fields).split()[4:])
-            rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
-    return pd.DataFrame(
-        rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"]
-    )
-
-
-def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each
-    keeps: predicted (_low, _high).
-    """
-    if points.empty or not file.is_file():
-        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
-    said = pd.read_csv(file)
-    runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
-    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
-    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(
-        said.drop(columns="fields")
-    )
-    job = [name for name in Run.model_fields if name not in others]
-    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(
-        columns={"rate": "alone"}
-    )
-    told = told.merge(apart, on=job, how="left")
-    ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
-    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(
-        told[["digest"]].assign(**ends), on="digest"
-    )

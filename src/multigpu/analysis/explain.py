@@ -32,6 +32,7 @@ from multigpu.analysis.query import (
     semantics,
 )
 from multigpu.analysis.read import frames, records_of
+from multigpu.analysis.steps import wait_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.machine.machine import this_machine
@@ -74,8 +75,8 @@ class Explanation:
 
     @property
     def base(self) -> pd.Series | None:
-        """What a loss is counted against: one device at its best; independent replicas where one
-        was measured without these kernels, or in slower ways only.
+        """The point that losses are counted against: one device at its best; independent replicas
+        where one was measured without these kernels, or in slower ways only.
         """
         best, alone = self.baselines.get("one_best"), self.baselines.get("independent")
         if alone is None or alone["keys"] == self.row["keys"]:
@@ -104,7 +105,7 @@ class Explanation:
 
 
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
-    """What was measured of what a point is compared with (see `Explanation`)."""
+    """Return the measured points that a point is compared with (see `Explanation`)."""
     found = {
         "one_best": like_single(table, row),
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
@@ -150,22 +151,6 @@ def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict
     return parts
 
 
-def wait_of(records: Sequence[Record]) -> float:
-    """Host time that a step of the slowest replica waited for its batch, s: mean over a point's
-    Records; 0 where none was recorded.
-    """
-    waits = []
-    for record in records:
-        timed = (
-            [rank[record.run.warmup_steps :] for rank in record.measurement.input_wait_s]
-            if record.measurement
-            else []
-        )
-        if any(timed):
-            waits.append(max(fmean(rank) for rank in timed if rank))
-    return fmean(waits) if waits else 0.0
-
-
 def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     """Five points of the same job, devices and conditions that were faster: the fastest of all, of
     those with an interval where there are any, then those that differ in one field. Faster: all of
@@ -191,9 +176,7 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
 def explain(
     table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any
 ) -> Explanation:
-    """What the Records of one machine say of `row`, a measured point; table: the machine's
-    points.
-    """
+    """Explain a measured point `row` by the Records of one machine; table: the machine's points."""
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
     traces, beside = _traces(records, row), baselines(table, row)

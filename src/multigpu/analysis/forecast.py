@@ -77,8 +77,8 @@ PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known at some counts before anything is fitted: noise[Record, count], the merge's
-    seconds, whether s follows x (overlaps).
+    """Hold what is known at some counts before anything is fitted: noise[Record, count], the
+    merge's seconds, whether s follows x (overlaps).
     """
 
     devices: np.ndarray
@@ -258,8 +258,8 @@ def forecast(
 
 @dataclass(frozen=True)
 class HeldOutCount:
-    """What the counts below the largest say of it (s), with the interval in which its measurement
-    should lie; one_s: on one device.
+    """A forecast of the largest count from those below it (s), with the interval in which its
+    measurement should lie; one_s: on one device.
     """
 
     devices: int

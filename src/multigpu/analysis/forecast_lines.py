@@ -27,7 +27,7 @@ from multigpu.analysis.forecast import (
     widened,
     widening_of,
 )
-from multigpu.analysis.forecast_reduction import Demand, Links, demand_of
+from multigpu.analysis.forecast_reduction import Demand, Links, NoFormula, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import WIRE_BYTES
@@ -146,12 +146,12 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula
-    says it.
+    """Return the bytes that a step of these rows' Runs moves (rows of the frame, one series).
+    NoFormula: nothing says it.
     """
     first = rows.iloc[0]
     if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):
-        raise ValueError(
+        raise NoFormula(
             f"{first['placement']}: its all-reduce or its cut of the model is one that no formula"
             " here follows"
         )
@@ -163,7 +163,7 @@ def demand_of_rows(rows: pd.DataFrame) -> Demand:
     looked_up = 0.0
     if tables and placement.travels == "rows":
         if first["unit"] != "words":
-            raise ValueError(
+            raise NoFormula(
                 f"{first['placement']}: how many rows a step looks up is known for words only"
             )
         looked_up = (
@@ -230,7 +230,7 @@ def lines_of(
                 [key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]
             ]
             links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
-            with suppress(ValueError):  # no formula says what it moves
+            with suppress(NoFormula):
                 found.append(Series(rows, _points(own, records), links))
     return _with_spread(found)
 

@@ -1,5 +1,5 @@
-"""What a placement's merge takes on P devices when links carry what was measured or assumed:
-formulas, nothing fitted.
+"""Compute how long a placement's gradient reduction takes on P devices when links carry what was
+measured or assumed: formulas, nothing fitted.
 
 S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's
     link carries one way inside a node,
@@ -45,10 +45,14 @@ class Links:
             )
 
 
+class NoFormula(ValueError):
+    """No formula says what a placement moves; the sentence says why."""
+
+
 @dataclass(frozen=True)
 class Demand:
-    """What one replica's step moves, in bytes, whatever the number of devices.
-    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the
+    """Bytes that one replica's step moves, whatever the number of devices. reduced: handed to an
+    all-reduce. copied: sent to every other replica. host: to and from the
         host. pulled, pushed: of each variable,
     from and to where it lives. elements: by which they are spread; none: all live on the first.
         overlaps: merging begins in backward.
@@ -67,7 +71,7 @@ def demand_of(
     placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4
 ) -> Demand:
     """The Demand of a placement's row; rows: that a replica looks up in each embedding table.
-    ValueError: no formula here.
+    NoFormula: nothing here says what it moves.
     """
     if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
         why = (
@@ -75,7 +79,7 @@ def demand_of(
             if placement.travels == "activations"
             else "its replicas do not wait for each other"
         )
-        raise ValueError(
+        raise NoFormula(
             f"{placement.name}: {why}, so its step does not follow from what is reduced"
         )
     if placement.reduction == "halves" or placement.algorithm not in (
@@ -83,7 +87,7 @@ def demand_of(
         "ring",
         "central_server",
     ):
-        raise ValueError(
+        raise NoFormula(
             f"{placement.name}: no formula for how its reduction grows with the number of devices"
         )
     reduced = copied = host = 0.0
@@ -116,8 +120,8 @@ def demand_of(
 
 
 def fullest(demand: Demand, devices: int) -> tuple[float, float]:
-    """What every replica fetches from, and sends to, the device that holds most of what travels, in
-    bytes.
+    """Return the bytes that every replica fetches from, and sends to, the device that holds most of
+    what travels.
     """
     if not demand.elements:
         return sum(demand.pulled), sum(demand.pushed)

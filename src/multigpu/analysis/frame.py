@@ -88,8 +88,8 @@ def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> 
 
 
 def identity(record: Kept) -> dict[str, Any]:
-    """What a Record of any kind has of `IDENTITY`: key, attempt, status, its machine with GPU (""
-    without) and CPU.
+    """Return the fields of `IDENTITY` of a Record of any kind: key, attempt, status, its machine
+    with GPU ("" without) and CPU.
     """
     own = {name: getattr(record, name) for name in type(record).model_fields if name in IDENTITY}
     machine = record.machine

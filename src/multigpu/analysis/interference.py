@@ -1,5 +1,5 @@
-"""What moves a Run's rate beside the Run itself: neighbours in other lanes, another of equal GPUs,
-another launch, another occasion.
+"""Measure how other work on a machine changes a Run's rate: neighbours in other lanes, another of
+equal GPUs, another launch, another occasion.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", 
 
 
 def verdict_of(low: Any, high: Any) -> np.ndarray:
-    """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is
+    """Decide by intervals of the ratio: "may share", "disturbed" or "not shown"; one that is
     missing (NaN) shows nothing.
     """
     return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")

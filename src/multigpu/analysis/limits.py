@@ -1,11 +1,13 @@
-"""What a machine cannot exceed: ceilings with their source, and the units a second they allow."""
+"""Bound a rate by what a machine cannot exceed: ceilings with their source, and the units a second
+they allow.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,6 +61,36 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read
 plus bytes written.
 """
+
+
+def model_of(row: Any) -> Model:
+    """Describe a row's model, over sequences of the row's length."""
+    length = row["sequence_length"]
+    return find_model(row["workload"], row["model"]).at(None if pd.isna(length) else int(length))
+
+
+PEAKS = {"H100 80GB HBM3": 989e12, "H200": 989e12}
+"""FLOP/s in bf16 by data sheets, without sparsity, by a part of the device's name: what MFU is a
+share of, however fast the device was measured to be.
+"""
+
+
+def peak_of(gpu: str, precision: str) -> float:
+    """Return the peak that MFU is a share of, FLOP/s; NaN: none is known of this device."""
+    if precision not in ("bf16", "bf16_params"):
+        return math.nan
+    return next((peak for part, peak in PEAKS.items() if part in gpu), math.nan)
+
+
+def mfu_of(row: Any, rate: str = "rate") -> float:
+    """Return the model FLOPs utilisation of a point or a Record: its operations by 6 N + 12 L C T a
+    token over those of its devices' peak. NaN: its units are no tokens, or no peak is known.
+    """
+    if row.get("unit") != "tokens":
+        return math.nan
+    model = model_of(row)
+    flops = float(row[rate]) * TRAINING_PASSES * model.forward_flops_per_unit
+    return flops / (row["devices"] * peak_of(str(row["gpu"]), row["precision"]))
 
 
 def ceilings(gpu: str) -> dict[str, Ceiling]:
@@ -165,7 +197,7 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     16 bits, else four.
     """
     return model.memory_passes_per_unit * (
-        2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4
+        2 if precision in ("bf16", "bf16_params", "fp16") else 8 if precision == "fp64" else 4
     )
 
 
@@ -189,7 +221,7 @@ def bound_units_per_s(
     known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
     arithmetic, memory, device_link, host_link = (
         known.get(quantity, math.inf)
-        for quantity in (precision, "memory", "device_link", "host_link")
+        for quantity in (precision.removesuffix("_params"), "memory", "device_link", "host_link")
     )
     spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
     compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic
@@ -217,7 +249,7 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
             if pd.notna(row[f"moved_bytes_{kind}"])
         }
         model, units, shared = (
-            find_model(row["workload"], row["model"]),
+            model_of(row),
             row["units"] / row["timed_steps"],
             row["model_parallel"],
         )
@@ -266,10 +298,7 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
         columns={"step_time_s": "one_step_s"}
     )
     own = own.merge(ones, on=on, how="left", validate="m:1")
-    models = [
-        find_model(workload, model)
-        for workload, model in zip(own["workload"], own["model"], strict=True)
-    ]
+    models = [model_of(row) for _, row in own.iterrows()]
     known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
     link = (
         own["gpu"]

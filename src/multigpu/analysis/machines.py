@@ -176,9 +176,9 @@ ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution"
 
 
 def energy_points(records: Iterable[Record]) -> pd.DataFrame:
-    """What a unit costs in energy, by `ENERGY_JOB` and machine, of Records with a window of at
-    least 10 s: on no shorter one figures rest.
-    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained
+    """Return the energy of a unit by `ENERGY_JOB` and machine, of Records with a window of at least
+    10 s: on no shorter one figures rest. joules_per_unit: the mean over windows of what all GPUs'
+    counters moved, over the units trained
         within; least, most: of the windows.
     """
     rows = []

@@ -1,5 +1,5 @@
-"""What memory Runs need of a device: what their placements keep, by their rows, and what a step
-adds to it, as measured.
+"""Estimate the memory that Runs need of a device: what their placements keep, by their rows, and
+what a step adds to it, as measured.
 """
 
 import math
@@ -40,7 +40,9 @@ class Room:
     instead: Run | None
 
     def text(self) -> str:
-        """What does not fit, what should, and the command that measures it; "" where it fits."""
+        """Say which point does not fit, which should, and the command that measures it; "" where it
+        fits.
+        """
         if self.needed_gib <= self.has_gib:
             return ""
         least = "" if self.knows_steps else ", without what a step computes"

@@ -51,6 +51,7 @@ class Picture(Figure):
     which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name:
         of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
+    hovers: id of something drawn (matplotlib's gid) -> what is said when the pointer rests on it.
     """
 
     finding = caption = name = link = ""
@@ -60,9 +61,12 @@ class Picture(Figure):
         FigureCanvasSVG(self)
         self.data = pd.DataFrame()
         self.narrow: Picture | None = None
+        self.hovers: dict[str, str] = {}
 
     def saved(self) -> Shown:
-        """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
+        """Save a figure and return how a page shows it; its SVG and CSV are written where it has a
+        name (`save`).
+        """
         return save(self, self.name) if self.name else shown(self, "figure")
 
     def _repr_html_(self) -> str:
@@ -89,6 +93,8 @@ def svg_text(figure: Picture, name: str) -> str:
     for number, hashed in enumerate(re.findall(r'\bid="([hmp][0-9a-f]{10})"', text)):
         text = text.replace(hashed, f"{hashed[0]}{number}")
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
+    for part, said in figure.hovers.items():
+        text = text.replace(f'<g id="{part}">', f'<g id="{part}"><title>{escape(said)}</title>')
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
     text = _GEOMETRY.sub(

@@ -28,7 +28,9 @@ SUMMARY = {
 
 
 class Missing(LookupError):
-    """What a page asks for and the Records do not hold; the sentence says what."""
+    """Raised where a page asks for something that the Records do not hold; the sentence
+    says what.
+    """
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from multigpu.paths import publishing
 
 
 class NotTrue(AssertionError):
-    """What a sentence rests on does not hold for these Records."""
+    """Raised where a sentence's condition does not hold for these Records."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
@@ -37,8 +37,8 @@ def require(condition: Any, why: str) -> None:
 
 @contextmanager
 def finding() -> Iterator[None]:
-    """What stands and falls together: one line says what fails; the published report raises it. A
-    name that was left out fails too.
+    """Keep sentences together, so that they stand or fall as one: one line says what fails; the
+    published report raises it. A name that was left out fails too.
     """
     try:
         yield

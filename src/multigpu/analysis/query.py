@@ -138,11 +138,12 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
 
 
 def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
-    """The rows that equal `row` in these fields, empty where it is empty; `other` as in
-    `points.where`.
+    """The rows that equal `row` in these fields, empty where it is empty (as a GPU's name on a
+    CPU); `other` as in `points.where`.
     """
     return where(
-        table, **{name: None if missing(row[name]) else row[name] for name in names} | other
+        table,
+        **{name: [None, ""] if missing(row[name]) else row[name] for name in names} | other,
     )
 
 

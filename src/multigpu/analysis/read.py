@@ -1,6 +1,6 @@
-"""What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once
-and kept for all pages of a build. Records of different machines are never pooled, borrowed or
-divided: all of a study but `everywhere` is of one machine.
+"""Read Records for a page: the Records of one folder, what is withdrawn left out, pooled into
+points once and kept for all pages of a build. Records of different machines are never pooled,
+borrowed or divided: all of a study but `everywhere` is of one machine.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class Study:
         return training_frame(self.training_records)
 
     def header(self) -> str:
-        """What the page speaks of, in a line: the machine, versions, how many Records and from
-        when.
+        """Return the line that says what a page speaks of: the machine, versions, how many Records
+        and from when.
         """
         if self.frame.empty:
             return f"*No Record in {self.data.name}/ yet: run `make study`.*"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.estimate import WRITTEN, Estimate, keys_in
+from multigpu.analysis.estimate import WRITTEN, Estimate, beside_rate, keys_in
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
 
@@ -23,7 +23,7 @@ PAGE_MACHINE: list[str] = []
 
 @dataclass(frozen=True)
 class Shown:
-    """What a notebook cell or a page shows of a saved figure or a table."""
+    """A saved figure or a table as a notebook cell or a page shows it."""
 
     html: str
 
@@ -35,7 +35,7 @@ class Shown:
 
 
 def folded(summary: str, *parts: Shown) -> Shown:
-    """What a page keeps one click away; the summary's backticks are code."""
+    """Fold content away, one click from the reader; the summary's backticks are code."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
     return Shown(
         f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n"
@@ -67,7 +67,8 @@ class _Row(Formatter):
                 low, high = (
                     float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high")
                 )
-                figure = Estimate(float(figure), low, high)
+                beside = beside_rate(self.row, name)
+                figure = Estimate(float(figure), low, high, beside=beside)
             return format(figure, format_spec)
         return named(name, figure)
 

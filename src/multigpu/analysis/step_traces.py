@@ -1,5 +1,5 @@
-"""What traces say of a placement inside one model: document 000's profile of a step, a row a traced
-Run, and nvprof's table.
+"""Summarise traces of a placement inside one model: document 000's profile of a step, a row a
+traced Run, and nvprof's table.
 
 The profile is by the document's own definitions: a phase is from its first operation's start to its
 last one's end. Forward ends with the loss and backward begins with its gradient, on each GPU;
@@ -72,9 +72,9 @@ def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
 
 
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
-    """What the document says of one step; nothing where a replica's forward or backward is not
-    known.
-    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s.
+    """Return the quantities that the document gives of one step; nothing where a replica's forward
+    or backward is not known. computation_s, merge_s, update_s: spans over all replicas;
+    <part>_share: of their sum total_s.
         launch_skew_s: `traces.launch_skew`.
     forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of
         replicas.

@@ -24,10 +24,9 @@ import pandas as pd
 from pydantic import ValidationError
 
 from multigpu import paths
-from multigpu.analysis.limits import bound_units_per_s
+from multigpu.analysis.physics import physics
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.machine.machine import gpu_count, this_machine
-from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.records.archive import archives_in
 from multigpu.records.base import Kept
 from multigpu.records.collective import CollectiveRecord
@@ -37,7 +36,6 @@ from multigpu.records.training import TrainingRecord
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from multigpu.spec.schema import refusal
-from multigpu.workloads import description_of
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
@@ -48,12 +46,6 @@ FORGIVEN = (
     SCHEMA,
 )
 SHOWN = 20  # offenders that are printed one by one
-# of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's
-# power limit does
-THROTTLED = 0.6
-# a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a
-# percent
-BEYOND = 1.02
 
 # by a field, the first that a Record has; of CollectiveRecords `run` names a method
 KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
@@ -98,7 +90,7 @@ def raw_records(root: Path) -> Iterator[Raw]:
 
 
 class Fault(NamedTuple):
-    """What is wrong with one Record or file, in a few words, and more of it."""
+    """A defect of one Record or file, in a few words, and more of it."""
 
     raw: Raw
     what: str
@@ -112,8 +104,8 @@ class Fault(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was checked, by kind of folder; what is wrong; and what is, and is excepted, by commit
-    and fault.
+    """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
+    by commit and fault.
     """
 
     checked: Counter[str]
@@ -170,59 +162,6 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
             yield Fault(raw, COMMIT, record.commit[:10])
     if isinstance(record, Record) and record.status == "ok":
         yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
-
-
-def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """What one measured Run contradicts: bounds, bytes, its own clocks, its loss."""
-    run, m = record.run, record.measurement
-    if m is None or not (m.wall_s > 0 and 0 < m.units <= m.padded_units):
-        yield (
-            "no positive time or units",
-            "no measurement" if m is None else f"{m.units} units in {m.wall_s} s",
-        )
-        return
-    rate, gpu = m.units / m.wall_s, record.machine.gpus[0] if record.machine.gpus else ""
-    moved = {name: count / semantics_of(run).every for name, count in (m.moved_bytes or {}).items()}
-    group = (
-        None
-        if run.model_parallel is None
-        else min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
-    )
-    bound = bound_units_per_s(
-        description_of(run),
-        gpu,
-        run.precision,
-        run.devices,
-        m.units / run.timed_steps,
-        moved,
-        group,
-    ).units_per_s
-    if run.device_type == "cuda" and rate > BEYOND * bound:
-        yield (
-            "a rate above its bound",
-            f"{rate:,.0f} {description_of(run).unit}/s above {bound:,.0f}",
-        )
-    counted, predicted = (
-        {name: n for name, n in sorted((kinds or {}).items()) if n}
-        for kinds in (m.moved_bytes, m.predicted_bytes)
-    )
-    if m.moved_bytes is not None and counted != predicted:
-        yield "bytes counted are not those predicted", f"{counted} and {predicted}"
-    if any(len(steps) != run.warmup_steps + run.timed_steps for steps in m.step_time_s):
-        yield "not as many steps as it names", ""
-    if m.event_time_s and max(m.event_time_s) > BEYOND * m.wall_s:
-        yield (
-            "devices' time above the wall clock",
-            f"{max(m.event_time_s):.3f} s above {m.wall_s:.3f} s",
-        )
-    if not m.loss or m.loss[0] == m.loss[-1] or not any(map(math.isfinite, m.loss)):
-        yield "a loss that did not move", ""
-    if slow := [
-        state.sm_clock_mhz
-        for state in m.device_states
-        if state.sm_clock_mhz < THROTTLED * clocks.get(gpu, 0)
-    ]:
-        yield "a throttled clock", f"{min(slow)} MHz of {clocks[gpu]}"
 
 
 def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
@@ -290,7 +229,7 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
 
 
 def lines(report: Report) -> Iterator[str]:
-    """What is printed: counts, exceptions, offenders."""
+    """Yield the printed lines: counts, exceptions, offenders."""
     yield (
         f"{report.checked.total():,} Records:"
         f" {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"

@@ -52,7 +52,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def device_word(device_type: str) -> str:
-    """What one device is called: "GPU", or "CPU process"."""
+    """Return the word for one device: "GPU", or "CPU process"."""
     return "CPU process" if device_type == "cpu" else "GPU"
 
 
@@ -92,6 +92,9 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "reduced at each",
+    "slicing": lambda value: "sliced on the first device",
+    "recompute": lambda value: "recomputed" if value else "",
+    "reshard": lambda value: "" if value else "kept gathered",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",
@@ -154,7 +157,9 @@ def way_words(row: Any) -> str:
 
 
 def job_words(row: Any) -> str:
-    """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
+    """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
+    4 GPUs".
+    """
     said = {
         name: field_words(name, row[name])
         for name in (
@@ -166,6 +171,8 @@ def job_words(row: Any) -> str:
             "optimizer",
         )
     }
+    if row.get("unit") == "tokens" and said["sequence_length"]:
+        said["sequence_length"] = f"{row['sequence_length']:,} tokens per sequence"
     said["batch_size"] += (
         f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
     )

@@ -1,5 +1,5 @@
-"""What all commands have in common: options of several, how words are read, and one sentence and an
-exit code for what goes wrong.
+"""Share options and parsers among all commands: options of several, how words are read, and one
+sentence and an exit code for what goes wrong.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def seconds(text: str) -> float:
 
 
 def count(least: int = 1) -> Callable[[str], int]:
-    """What reads a whole number from this one to `MOST` on a command line."""
+    """Return a parser of whole numbers from this one to `MOST`."""
 
     def read(text: str) -> int:
         with suppress(ValueError):

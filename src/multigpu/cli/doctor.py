@@ -1,4 +1,6 @@
-"""What this machine can run, what is missing, and what each missing part would be needed for."""
+"""Report what this machine can run, what is missing, and what each missing part would be needed
+for.
+"""
 
 import argparse
 import contextlib
@@ -46,8 +48,8 @@ PARTS = {
 
 
 class Seen(NamedTuple):
-    """What TensorFlow says: whether it was built for GPUs, how many it sees, and its last words if
-    it says nothing else.
+    """Devices and libraries that TensorFlow reports: whether it was built for GPUs, how many it
+    sees, and its last words if it says nothing else.
     """
 
     built: bool
@@ -56,8 +58,8 @@ class Seen(NamedTuple):
 
 
 def ask_tensorflow(changes: Mapping[str, str]) -> Seen:
-    """What it sees in a process with these changes of the environment: a GPU counts only if all of
-    its libraries could be opened.
+    """Ask TensorFlow what it sees in a process with these changes of the environment: a GPU counts
+    only if all of its libraries could be opened.
     """
     asked = (
         "import tensorflow as tf; print(int(tf.test.is_built_with_cuda()),"
@@ -203,7 +205,7 @@ def thread_lines(cores: int, processes: int, told: str | None) -> Iterator[str]:
 
 
 def port_lines() -> Iterator[str]:
-    """What a launch here would listen on, and who could reach it."""
+    """Yield the addresses that a launch here would listen on, and who could reach them."""
     yield (
         "ports       PyTorch's processes listen on 127.0.0.1, on ports that are free; nothing"
         " outside this machine reaches them"

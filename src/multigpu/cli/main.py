@@ -53,8 +53,10 @@ def build_parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run, own_parser=not own_help)
         return made
 
-    def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
-        parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
+    def takes_devices(
+        parser: argparse.ArgumentParser, words: str, usual: str = "what is here"
+    ) -> None:
+        parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: {usual})")
 
     command(
         "doctor",
@@ -193,6 +195,19 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--pack", action="store_true", help=packing)
     copies = "copies for others: an archive a machine, with nothing that tells person or host"
     listing.add_argument("--share", metavar="FOLDER", help=copies)
+
+    whole = command(
+        "table",
+        "multigpu.cli.read:table_command",
+        "one job under every placement in both frameworks: rates, or why there is none",
+    )
+    whole.add_argument(
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help="of the job, e.g. workload=nmt precision=tf32 (default: the job of most placements)",
+    )
+    takes_devices(whole, "its columns", "what was measured")
 
     why = command(
         "explain",

@@ -27,8 +27,9 @@ from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.record import RecordStore
 from multigpu.runner.hosts.launching import company, follow
 from multigpu.runner.lanes import lanes_of, measure_shared, sharing_words
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.point import Point, key_here
-from multigpu.runner.sweep import launch_environment, measure
+from multigpu.runner.sweep import measure
 from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
@@ -137,7 +138,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
-        table = lazy("multigpu.analysis.expected:forecasts")(
+        table = lazy("multigpu.analysis.expected_many:forecasts")(
             store_of(arguments).root, [point.run for point in chosen]
         )
         arguments.forecast.parent.mkdir(parents=True, exist_ok=True)

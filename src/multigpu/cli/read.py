@@ -9,8 +9,12 @@ from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
+from multigpu.analysis.matrix import as_text, matrix, table_job
+from multigpu.analysis.points import Missing, where
+from multigpu.analysis.read import frames
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.analysis.verify import EXCEPTIONS, lines, measured_again, verify
+from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
 from multigpu.records.packing import FEWEST, pack, share, stores_of
 from multigpu.spec.parse import parse_fields
@@ -174,4 +178,23 @@ def advise_command(arguments: argparse.Namespace) -> int:
             arguments.format,
         )
     )
+    return 0
+
+
+def table_command(arguments: argparse.Namespace) -> int:
+    """One job under every placement in both frameworks."""
+    points = frames(read_from(arguments).root)[1]
+    try:
+        job, machines, unit = table_job(points, parse_fields(arguments.fields))
+    except Missing as error:
+        raise ValueError(str(error)) from None
+    if arguments.devices:
+        wanted = parse_counts(arguments.devices)
+        machines = {count: name for count, name in machines.items() if count in wanted}
+        if not machines:
+            raise ValueError(f"--devices {arguments.devices}: this job was not measured on as many")
+    device_type = where(points, machine=next(iter(machines.values())))["device_type"].iloc[0]
+    columns = ", ".join(f"{count}: {name}" for count, name in machines.items())
+    print(f"{job.words}; devices and machines: {columns}\n")
+    print(as_text(matrix(points, job, machines, device_type), unit))
     return 0

@@ -14,8 +14,9 @@ from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.records.training import TrainingRecord, TrainingStore
 from multigpu.runner.hosts.launching import HostGroup, follow
 from multigpu.runner.hosts.launching import company as company_of
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import Summary
-from multigpu.runner.sweep import launch_environment, sweep
+from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import check_devices
 from multigpu.runner.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu.spec.parse import parse_fields
@@ -24,7 +25,9 @@ from multigpu.workloads.sources import check_inputs
 
 
 def point_of(entry: Planned) -> TrainingItem:
-    """What an entry of a grid stands for: each is trained once, since seeds are fields."""
+    """Build the training that an entry of a grid stands for: each is trained once, since seeds are
+    fields.
+    """
     return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
 
 

@@ -1,4 +1,4 @@
-"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel,
+"""Define an all-reduce algorithm: a row with its code and its formula; how its messages travel,
 with the bytes of every link counted.
 """
 

@@ -107,7 +107,7 @@ def points(planned: Sequence[Planned]) -> list[Point]:
 
 
 def cost_s(planned: Sequence[Planned]) -> float:
-    """What measuring these entries may cost in seconds."""
+    """Return the seconds that measuring these entries may cost."""
     return sum(entry.cost_s * len(entry.points()) for entry in planned)
 
 

@@ -36,8 +36,8 @@ Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
 
 
 class Override(Data):
-    """What differs for the points that have these fields (a list: any of its values): seconds more,
-    or other launches.
+    """Other settings for the points that have these fields (a list: any of its values): seconds
+    more, or other launches.
     """
 
     where: dict[str, Any]
@@ -46,7 +46,7 @@ class Override(Data):
 
 
 class EntrySettings(Data):
-    """What an entry says beside the fields of its points.
+    """The settings of an entry beside the fields of its points.
 
     question, reason: what the points are to answer, and why these; for readers.
     cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
@@ -94,8 +94,8 @@ class EntrySettings(Data):
 
 @dataclass(frozen=True)
 class Kind(Generic[Built]):
-    """What entries of one kind are made of.
-    fields: those that a point may have. build: a point of them, or a ValueError that says what
+    """The classes and defaults of entries of one kind. fields: those that a point may have. build:
+    a point of them, or a ValueError that says what
         cannot be.
     lists: field -> word -> the values that it stands for. conditions, costs: by name, see
         `Settings`.
@@ -149,8 +149,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of YAML holds; a ValueError that begins with its name if it cannot be read, or is
-    no YAML.
+    """Parse a file of YAML; a ValueError that begins with its name if it cannot be read, or is no
+    YAML.
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
@@ -253,7 +253,7 @@ def _combinations(
 
 
 def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> EntrySettings:
-    """What is said beside the fields of the point, every name in it known."""
+    """Return the settings beside the fields of the point, every name in them known."""
     for name in fields:
         if name not in kind.fields and name not in EntrySettings.model_fields:
             known = [*kind.fields, *EntrySettings.model_fields, *BUNDLES]
@@ -323,7 +323,7 @@ def _point(
 
 
 def _cost_s(settings: EntrySettings, fields: Mapping[str, Any]) -> float:
-    """What the entry's own numbers say that a point with these fields may cost."""
+    """Return the seconds that a point with these fields may cost by the entry's own numbers."""
     cost_s = settings.cost_s
     if settings.cost_per_device_s:
         cost_s += settings.cost_per_device_s * fields["devices"]

@@ -1,5 +1,5 @@
-"""What a grid's file may name instead of writing it out: lists of values, conditions on a point,
-and estimates of what one takes.
+"""Name the conditions, lists and estimates that a grid's file may use: lists of values, conditions
+on a point, and estimates of what one takes.
 """
 
 from collections.abc import Callable, Sequence
@@ -163,8 +163,8 @@ def fed_s(run: Run) -> float:
 
 
 def launches_s(run: Run) -> float:
-    """What document 000's model costs: a start, and launches by the cores (TensorFlow builds a
-    loop's graph in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37
+    """Estimate document 000's model: a start, and launches by the cores (TensorFlow builds a loop's
+    graph in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37
     thousand kernels a replica).
     """
     tensorflow, loop = run.framework == "tensorflow", run.recurrence == "stepwise"

@@ -127,9 +127,9 @@ def read_grid(name: str) -> list[Planned]:
 
 
 def headline() -> list[Planned]:
-    """What claims need of `training` (rules for the rate, precisions, batches, every seed), one run
-    of all else, and every placement on as many GPUs as share a batch, with `ddp` on one, whose step
-    efficiency is counted from.
+    """Select for claims from `training` (rules for the rate, precisions, batches, every seed), one
+    run of all else, and every placement on as many GPUs as share a batch, with `ddp` on one, whose
+    step efficiency is counted from.
     """
 
     def kept(training: TrainingRun) -> bool:

@@ -1,5 +1,5 @@
-"""What every input hands to every engine, one shard of one step's global batch, and how batches
-reach a step, whatever the framework.
+"""Define one shard of one step's global batch, which every input hands to every engine, and how
+batches reach a step, whatever the framework.
 """
 
 import time
@@ -103,7 +103,9 @@ class Source(ABC):
         raise NotImplementedError
 
     def held_out(self) -> Any:
-        """What no batch ever holds, in a form that its workload knows; None: nothing."""
+        """Return the items that no batch ever holds, in a form that its workload knows; None:
+        nothing.
+        """
         return None
 
 

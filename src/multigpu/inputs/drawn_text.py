@@ -111,7 +111,7 @@ def fixed_width(run: Run) -> int | None:
 
 
 def batching_mark(run: Run) -> tuple[object, ...]:
-    """What batching adds to a fingerprint: nothing for the document's own."""
+    """Return the part of a fingerprint that stands for batching: nothing for the document's own."""
     return () if run.batching == "own" else (f"batching {run.batching}", fixed_width(run))
 
 

@@ -146,8 +146,8 @@ class Subset(Pictures):
 
 
 def split(pictures: Pictures, held_out: int) -> tuple[Subset, Subset]:
-    """What to train on and so many to score with: one split for all seeds, so that every Run is
-    scored on the same images.
+    """Split into pictures to train on and so many to score with: one split for all seeds, so that
+    every Run is scored on the same images.
     """
     order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
     held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])

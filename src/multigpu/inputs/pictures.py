@@ -33,8 +33,8 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """What `take` makes of the image in a file, in pixels of 8 bits; a ValueError that names the
-    file where it cannot be decoded.
+    """Apply `take` to the image in a file, in pixels of 8 bits; a ValueError that names the file
+    where it cannot be decoded.
     """
     from PIL import Image, UnidentifiedImageError
 

@@ -28,8 +28,8 @@ by its outcome.
 
 
 class CorpusSelection(NamedTuple):
-    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most
-    `longest` pieces a side.
+    """The part of the corpus that an input keeps: one package's catalogs or all, and pairs of at
+    most `longest` pieces a side.
     """
 
     package: str | None
@@ -83,6 +83,20 @@ def split_catalogs(
             f" {len(held_out)} held-out ones"
         )
     return training, held_out, [row["catalog"] for row in kept[True]]
+
+
+def catalog_rows() -> list[dict[str, str]]:
+    """Read the rows of the committed corpus's catalogs.csv."""
+    with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def committed_corpus() -> tuple[ParallelText, str]:
+    """Read the committed corpus, and fingerprint all its files."""
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
+    return text, fingerprint(
+        text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv")
+    )
 
 
 class Pieces:
@@ -173,10 +187,7 @@ def read_pieces(
         pieces to which a training sentence is cut.
     """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
-    with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
-        kept, left, catalogs = split_catalogs(
-            list(csv.DictReader(file)), sources, targets, selection.package
-        )
+    kept, left, catalogs = split_catalogs(catalog_rows(), sources, targets, selection.package)
     learned = [
         Pieces([side[line] for line in kept], size)
         for side, size in zip((sources, targets), sizes, strict=True)
@@ -233,10 +244,7 @@ def pieces(run: Run, model: Model) -> PieceText:
     left out, in training and held out.
     """
     refuse_fields(run)
-    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
-    content = fingerprint(
-        text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv")
-    )
+    text, content = committed_corpus()
     selection = SELECTIONS[run.inputs]
     corpus = read_pieces(
         text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST

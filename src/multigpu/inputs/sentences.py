@@ -93,9 +93,9 @@ class Sentences:
 
 @dataclass(frozen=True)
 class TextShape:
-    """What one shard of text counts. source_width, target_width: positions of every sentence,
-    padding and the target's EOS included.
-    source_words: without padding; target_terms: target words and one EOS a sentence, which is what
+    """Counts of one shard of text. source_width, target_width: positions of every sentence, padding
+    and the target's EOS included. source_words: without padding; target_terms: target words and one
+    EOS a sentence, which is what
         the loss sums.
     """
 

@@ -234,7 +234,7 @@ def moments(
     momentum: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """What the kernel computes, written out."""
+    """Compute in PyTorch's operations what the kernel computes."""
     variance, mean = torch.var_mean(x.to(running_mean.dtype), (0, 2, 3), correction=0)
     count = x.numel() // x.shape[1]
     running_mean.lerp_(mean, momentum)
@@ -245,7 +245,7 @@ def moments(
 def forward(
     x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool
 ) -> tuple[Tensor, Tensor]:
-    """What the kernels compute, written out."""
+    """Compute in PyTorch's operations what the kernels compute."""
     y = normalised(x.to(norm.weight.dtype), norm) + (0 if after is None else after)
     y = (y.relu() if relu else y).to(x.dtype)
     taps = x.new_empty((0,), dtype=torch.uint8)
@@ -268,7 +268,7 @@ def backward(
     relu: bool,
     pool: Pool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the kernels compute, written out."""
+    """Compute in PyTorch's operations what the kernels compute."""
     exact, dz = x.to(norm.weight.dtype), dy.to(norm.weight.dtype)
     if more is not None:
         dz = dz + more

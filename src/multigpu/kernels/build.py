@@ -89,8 +89,8 @@ def version() -> str:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """What was built earlier; None where there is nothing, or not all of it: a file begins with the
-    hash of what follows.
+    """Read a kernel that was built earlier; None where there is nothing, or not all of it: a file
+    begins with the hash of what follows.
     """
     try:
         content = path.read_bytes()

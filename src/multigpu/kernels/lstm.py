@@ -28,7 +28,7 @@ def interleave(weight: Tensor) -> Tensor:
 
 
 def by_gate(weight: Tensor) -> Tensor:
-    """What `interleave` did, undone (a view where it can be)."""
+    """Undo `interleave` (a view where it can be)."""
     n = len(weight) // 4
     return weight.reshape(n, 2, 2, -1).permute(2, 1, 0, 3).reshape(weight.shape)
 

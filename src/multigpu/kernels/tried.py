@@ -1,4 +1,4 @@
-"""What GPUs are asked for that a machine may lack, tried for `doctor`."""
+"""Try for `doctor` the features of GPUs that a machine may lack."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""What a machine can do at best, measured: matrix products, memory, links. The limits that figures
-are compared with. `python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few
+"""Measure a machine's best rates: matrix products, memory, links. The limits that figures are
+compared with. `python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few
 seconds on eight GPUs. Random data: on zeros matrix products run faster than real ones ever do.
 """
 

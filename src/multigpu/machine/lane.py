@@ -18,8 +18,8 @@ LANE_VARIABLE = "MULTIGPU_LANE"
 
 
 class Lane(Data):
-    """What a process may use of its machine. gpus: their numbers there. neighbours: lanes that
-    measure at the same time; 0: alone.
+    """The part of its machine that a process may use. gpus: their numbers there. neighbours: lanes
+    that measure at the same time; 0: alone.
     """
 
     gpus: list[int]

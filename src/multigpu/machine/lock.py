@@ -1,5 +1,5 @@
-"""What a launch holds of its machine: its turn, and folders, of which none is left of one that was
-killed. Imports no framework.
+"""Hold a launch's locks on its machine: its turn, and folders, of which none is left of one that
+was killed. Imports no framework.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
 
 class Machine(Data):
-    """What does not change while a sweep runs; links: as the driver says.
+    """The facts of a machine that do not change while a sweep runs; links: as the driver says.
     hosts, processes_per_host, network: of several hosts that are one machine (`machine.cluster`);
         all else is of one of them.
     """
@@ -199,7 +199,7 @@ def confine(host_cores: int | None) -> None:
 
 @cache
 def this_host() -> Machine:
-    """What this host is. Its name is made of what determines speed, so that equal machines share
+    """Describe this host. Its name is made of what determines speed, so that equal machines share
     one folder of Records.
     """
     nvml, count = find_nvml(), gpu_count()
@@ -238,7 +238,7 @@ def this_host() -> Machine:
 
 
 def telling_environment() -> dict[str, str]:
-    """What this process's environment says of speed, paths left out."""
+    """Return the variables of this process's environment that matter for speed, paths left out."""
     return {k: PATH.sub("<path>", v) for k, v in sorted(os.environ.items()) if TELLING.match(k)}
 
 
@@ -326,7 +326,7 @@ def source_state() -> tuple[str, bool]:
 
 @cache
 def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
-    """What git calls the tree of this package's sources as they lie here: `git rev-parse
+    """Return git's name of the tree of this package's sources as they lie here: `git rev-parse
     COMMIT:src/multigpu`, without git.
     """
     entries = b""

@@ -54,7 +54,7 @@ def import_for_good(name: str) -> Any:
 def ask(
     what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """What `python -m module` prints when it is given this text; a RuntimeError says in what it
+    """Return the output of `python -m module` given this text; a RuntimeError says in what it
     failed, and its last words.
     """
     done = subprocess.run(
@@ -155,8 +155,8 @@ def library_folders(site: Iterable[str | Path]) -> list[Path]:
 def tensorflow_environment(
     site: Iterable[str | Path], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """What `environment` lacks for a TensorFlow process to find these libraries; empty where there
-    are none, or nothing is lacking.
+    """Return the variables that `environment` lacks for a TensorFlow process to find these
+    libraries; empty where there are none, or nothing is lacking.
 
     TensorFlow 2.21 opens libraries of CUDA 12 (packages nvidia-*-cu12, the extra `tensorflow-gpu`),
     and cuDNN and NCCL, which are those of a PyTorch built for CUDA 13. The loader reads

@@ -1,5 +1,5 @@
-"""What else a machine did around one Run: load of its cores, other processes on its GPUs, clocks
-and temperature. Imports no framework.
+"""Watch what else a machine did around one Run: load of its cores, other processes on its GPUs,
+clocks and temperature. Imports no framework.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Surroundings(Data):
 
     @property
     def disturbances(self) -> list[str]:
-        """What makes this Run one to be measured again, in words."""
+        """The reasons to measure this Run again, in words."""
         found = []
         if self.during_cores > float(os.environ.get(SHARE_VARIABLE, SHARE)) * self.cores:
             found.append(f"disturbed: others used {self.during_cores:.1f} of {self.cores} cores")

@@ -1,14 +1,14 @@
-"""What a placement keeps on one device between two steps, read off its row, and which placements a
-model then fits under.
+"""Count what a placement keeps on one device between two steps, read off its row, and which
+placements a model then fits under.
 """
 
 from collections import Counter
 from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement
-from multigpu.placements.step_bytes import item_bytes
-from multigpu.placements.traffic import assign, cut_elements
-from multigpu.spec.model import Model, optimizer_of
+from multigpu.placements.step_bytes import gradient_bytes, item_bytes
+from multigpu.placements.traffic import assign, cut_elements, scattered_together
+from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu.spec.run import Run
 
 
@@ -29,8 +29,8 @@ class DeviceBytes:
 
 
 def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
-    """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
-    where it cuts one model into parts.
+    """Count the bytes that the placement keeps on device `rank`, in PyTorch with a process a
+    device; a ValueError where it cuts one model into parts.
     """
     placement = find_placement(run.placement)
     variables = model.variables
@@ -57,10 +57,16 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
     size = item * sum(variable.elements for variable in variables)
     if placement.update == "sharded":
         size = item * cut_elements(placement, variables, item, devices)
-        return DeviceBytes(size, size, slots * size // devices)
+        # gradients that are scattered while backward runs are freed
+        gradients = size // devices if placement.overlap else size
+        return DeviceBytes(size, gradients, slots * size // devices)
+    if placement.copied_anew:
+        return DeviceBytes(size, size, slots * size) if rank == 0 else DeviceBytes(0, 0, 0)
     if placement.variables == "replica":
+        own = size * gradient_bytes(run) // item  # of gradients, and of variables beside masters
+        weights = size if own == size else size + own
         return DeviceBytes(
-            size, size, slots * size, (devices - 1) * size if placement.reduction == "copy" else 0
+            weights, own, slots * size, (devices - 1) * own if placement.reduction == "copy" else 0
         )
     assigned = assign(placement, variables, devices)
     dense = item * sum(a.variable.elements for a in assigned if not a.by_row)
@@ -80,11 +86,19 @@ def most_kept(run: Run, model: Model) -> int:
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
+    if placement.update == "sharded" and placement.variables == "replica" and placement.overlap:
+        groups = scattered_together(model.variables, item)
+        largest = max(sum(variable.elements for variable in group) for group in groups)
+        return most + 3 * item * largest  # gradients as they come, and two buckets on their way
     if placement.variables != "sharded" or run.devices == 1:
         return most
-    # gathered at a time: the layers of an image model; any other is one part
+    # gathered at a time: the layers of an image model, else each repeated block, and the rest
     parts: Counter[str] = Counter()
     for variable in model.variables:
-        part = variable.name.split(".")[0] if model.unit == "images" else ""
+        name = variable.name
+        part = name.split(".")[0] if model.unit == "images" else block_of(name)
         parts[part] += item * cut_elements(placement, [variable], item, run.devices)
-    return max(most + 4 * max(parts.values()), parts.total() + kept[0].weights)
+    held = 4 * max(parts.values())
+    if not run.reshard:
+        held = parts.total() + 2 * max(parts.values())
+    return max(most + held, parts.total() + kept[0].weights)

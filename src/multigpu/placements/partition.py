@@ -85,8 +85,8 @@ class SectionCrossing:
 
 
 def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
-    """What travels between devices when section i runs on device `places[i]`; once to each device,
-    however many sections take it there.
+    """Return the tensors that travel between devices when section i runs on device `places[i]`;
+    once to each device, however many sections take it there.
     """
     found = []
     for section, start in zip(sections, places, strict=True):
@@ -100,8 +100,8 @@ def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Sectio
 
 
 def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, and
-    look-ups by table).
+    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, passes
+    as `once`, and look-ups by table).
     """
     return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
@@ -130,8 +130,10 @@ def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]
     holds to an all-reduce of all copies.
     """
     # of each copy of the model
+    passes = run.micro_batches or 1
     extents = [
-        {"rows": rows, **found} for rows, found in zip(shard_sizes(run), lookups, strict=True)
+        {"rows": rows, "once": passes, **found}
+        for rows, found in zip(shard_sizes(run), lookups, strict=True)
     ]
     item = ACTIVATION_BYTES[run.precision]
     moved: Counter[str] = Counter()

@@ -19,8 +19,8 @@ FIELDS = ["variables", "embeddings", "lookup", "compute", "reduction", "slots", 
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
-    """What lives or runs on GPU number `place` (None: the host) as (letter, part, whether it is
-    only a share).
+    """List the parts that live or run on GPU number `place` (None: the host) as (letter, part,
+    whether it is only a share).
     """
     parts = []
     for part, letter in PARTS.items():
@@ -36,7 +36,7 @@ def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]
 
 
 def in_words(placement: Placement) -> str:
-    """What the picture shows, for those who cannot see it."""
+    """Describe the picture, for those who cannot see it."""
     homes = {
         "replica": "on every GPU",
         "host": "in host memory",

@@ -18,8 +18,8 @@ def shard_sizes(run: Run) -> list[int]:
 
 
 def semantics_of(run: Run) -> Semantics:
-    """What this Run's result equals: its placement's semantics, or within a tolerance of them where
-    gradients travel in 16 bits.
+    """Return the semantics of this Run's result: its placement's semantics, or within a tolerance
+    of them where gradients travel in 16 bits.
     """
     semantics = find_placement(run.placement).semantics.sent_in(run.wire_dtype)
     if run.local_steps is None:

@@ -98,6 +98,7 @@ class Placement(Data):
         receives; None: the library's.
     overlap: whether reduction starts before backward has ended. staged: whether a replica computes
         with what it fetched a step before.
+    copied_anew: whether devices but the home have variables, and room for them, for a step alone.
     loss: on each replica over its shard, or on the first device over all replicas' predictions,
         which travel there (their gradients back); the global batch is then sliced there too, and
         the last replica takes the remainder.
@@ -119,6 +120,7 @@ class Placement(Data):
     algorithm: str | None = None
     overlap: bool = False
     staged: bool = False
+    copied_anew: bool = False
     loss: Literal["replica", "gpu0"] = "replica"
     semantics: Semantics = Semantics()
     engines: tuple[Engine, ...] = (Engine(),)
@@ -131,7 +133,9 @@ class Placement(Data):
 
     @property
     def travels(self) -> Literal["nothing", "rows", "tables", "activations"]:
-        """What an embedding sends to a replica each step, or parts of one model each other."""
+        """The kind of data that an embedding sends to a replica each step, or parts of one model
+        each other.
+        """
         if self.compute in ("sections", "split"):
             return "activations"
         return (

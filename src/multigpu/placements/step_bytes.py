@@ -2,7 +2,8 @@
 inputs and predictions travel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 
 from multigpu.collectives.spec import LIBRARY, GradientRange, parse_spec, spec_bytes
 from multigpu.placements import find_placement
@@ -10,7 +11,7 @@ from multigpu.placements.partition import partition_bytes
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SplitPlacement, places_in
-from multigpu.placements.traffic import predicted_bytes
+from multigpu.placements.traffic import ID_BYTES, predicted_bytes
 from multigpu.spec.model import Model
 from multigpu.spec.parallel import PARTITIONED
 from multigpu.spec.run import Run
@@ -26,14 +27,29 @@ def item_bytes(run: Run) -> int:
     return 8 if run.precision == "fp64" else 4
 
 
+def gradient_bytes(run: Run) -> int:
+    """Return those of one element of a gradient that replicas of all variables send."""
+    return 2 if run.precision == "bf16_params" else item_bytes(run)
+
+
 def sliced_bytes(run: Run, model: Model) -> int:
-    """What slicing a global batch on the first device moves: images out, predictions in and their
-    gradients out, of all others.
+    """Return the bytes that slicing a global batch on the first device moves: images out,
+    predictions in and their gradients out, of all others.
     """
     config = model.config
     image = config.channels * config.image_size**2 * item_bytes(run)
     prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)
     return sum(shard_sizes(run)[1:]) * (image + 2 * prediction)
+
+
+ROW_BYTES: dict[str, Callable[[Run, Model], int]] = {
+    "images": lambda run, model: (
+        model.config.channels * model.config.image_size**2 * item_bytes(run) + ID_BYTES
+    ),
+    "samples": lambda run, model: prod(model.config.row_shape) * item_bytes(run) + ID_BYTES,
+    "tokens": lambda run, model: 2 * (run.sequence_length or model.config.context) * ID_BYTES,
+}
+"""Unit of a model -> bytes of one row of a batch, what is to be told included."""
 
 
 def step_bytes(
@@ -56,6 +72,8 @@ def step_bytes(
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1
     uses = parts if placement.variables == "sharded" else 1
+    if not run.reshard:  # gathered for forward, kept for backward
+        moved |= {kind: count // 2 for kind, count in moved.items() if kind == "all_gather"}
     return {
         kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
     }
@@ -77,11 +95,17 @@ def _moved(
     if placement.compute in PARTITIONED:
         return partition_bytes(run, model, lookups)
     if run.all_reduce_spec or run.wire_dtype:
-        item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else item_bytes(run)
+        item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else gradient_bytes(run)
         whole = (GradientRange(placement.algorithm or LIBRARY, None),)
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
-    moved = predicted_bytes(placement, variables, lookups, item_bytes(run), gradient_rows)
+    item = item_bytes(run) if placement.variables == "sharded" else gradient_bytes(run)
+    moved = predicted_bytes(placement, variables, lookups, item, gradient_rows)
+    if placement.variables == "sharded" and run.precision == "bf16_params":
+        moved["all_gather"] //= 2  # gathered in 16 bits; gradients are summed in 32
+    if run.slicing and (rows := sum(shard_sizes(run)[1:])):
+        extra = rows * ROW_BYTES[model.unit](run, model)
+        moved["device_to_device"] = moved.get("device_to_device", 0) + extra
     if placement.loss == "gpu0" and (extra := sliced_bytes(run, model)):
         moved["device_to_device"] = moved.get("device_to_device", 0) + extra
     return moved

@@ -22,6 +22,11 @@ BOUNDARY = 16
 needs (`engines.torch.stores`).
 """
 
+FIRST_BUCKET_MIB = 1.0
+"""PyTorch's choice: a small first bucket starts the wire early."""
+
+BUCKET_MIB = 25.0
+
 KINDS = (
     "host_to_device",
     "device_to_host",
@@ -64,6 +69,24 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
     return chosen
 
 
+def neighbours(sizes: Sequence[int], limit_mib: float, first_mib: float) -> list[list[int]]:
+    """Put neighbours together, by index, until a group reaches the limit (the first its own), as
+    DistributedDataParallel does; what is as large stands alone. sizes: in bytes.
+    """
+    groups: list[list[int]] = [[]]
+    held, limit = 0.0, first_mib
+    for index, size in enumerate(sizes):
+        own = size / 2**20
+        if own >= limit_mib and groups[-1]:
+            groups.append([])
+        groups[-1].append(index)
+        held += own
+        if held >= limit or own >= limit_mib:
+            groups.append([])
+            held, limit = 0.0, limit_mib
+    return [group for group in groups if group]
+
+
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
     """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all
     are, filled up to be cut, in elements.
@@ -80,13 +103,23 @@ def cut_elements(
     placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int
 ) -> int:
     """Elements of all variables, filled up to be cut over the devices: each along its first axis,
-    or for the update alone end to end.
+    or for the update alone end to end, all of them or bucket by bucket.
     """
     if placement.variables == "sharded":
         return sum(
             v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables
         )
-    return laid_out([v.elements for v in variables], item_bytes, devices)[1]
+    groups = scattered_together(variables, item_bytes) if placement.overlap else [[*variables]]
+    return sum(laid_out([v.elements for v in group], item_bytes, devices)[1] for group in groups)
+
+
+def scattered_together(variables: Sequence[Variable], item_bytes: int) -> list[list[Variable]]:
+    """The variables whose gradients are scattered in one message while backward runs, as it makes
+    them: last ones first.
+    """
+    made = variables[::-1]
+    sizes = [variable.elements * item_bytes for variable in made]
+    return [[made[i] for i in group] for group in neighbours(sizes, BUCKET_MIB, FIRST_BUCKET_MIB)]
 
 
 def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:

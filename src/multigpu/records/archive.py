@@ -35,7 +35,7 @@ def name_of(file: str) -> Name | None:
 
 
 def member_name(key: str, attempt: int) -> str:
-    """What a Record is called in an archive."""
+    """Return the name of a Record in an archive."""
     return f"{key}.{attempt}.json"
 
 
@@ -76,8 +76,8 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 
 def read_archive(path: Path) -> Texts:
-    """What is in an archive, unpacked once a process unless the file changes; a ValueError that
-    names it if it is not as it was written.
+    """Read an archive, unpacked once a process unless the file changes; a ValueError that names it
+    if it is not as it was written.
     """
     try:
         found = path.stat()

@@ -1,5 +1,5 @@
-"""What every kind of Record has: a key and an attempt, and where, when and by which source it was
-made.
+"""Define the fields of every kind of Record: a key and an attempt, and where, when and by which
+source it was made.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Kept(Data):
 
 
 class RecordBase(Kept):
-    """What became of one point of a sweep: its measurement, which each kind adds, or the reason why
+    """The outcome of one point of a sweep: its measurement, which each kind adds, or the reason why
     there is none. key_words, of its kind, tell its keys from others'. meaning enters every key: to
     be raised whenever what a figure means changes.
     """
@@ -65,7 +65,7 @@ class RecordBase(Kept):
 
     @property
     def spec(self) -> Any:
-        """What was to be measured (`Spec`), in a framework."""
+        """The `Spec` that was to be measured, in a framework."""
         raise NotImplementedError
 
     @property
@@ -82,8 +82,8 @@ class RecordBase(Kept):
         framework_version: str,
         meaning: int | None = None,
     ) -> str:
-        """What `key_of` makes of a measurement. A new framework, or another meaning, makes new
-        keys: they share no table unseen.
+        """Return the key of a measurement by `key_of`. A new framework, or another meaning, makes
+        new keys: they share no table unseen.
         """
         return key_of(
             *cls.key_words,

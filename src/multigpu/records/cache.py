@@ -37,8 +37,8 @@ def state_of(roots: Sequence[Path]) -> str:
 def cached_on_disk(
     name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE
 ) -> Result:
-    """What `compute` gives, or gave when all was as it is now; older results of the name go. roots:
-    the Records' folders that it reads.
+    """Return `compute()`, or its earlier result where nothing has changed since; older results of
+    the name go. roots: the Records' folders that it reads.
     """
     place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
     path = folder / f"{name}-{place}-{state_of(roots)}.pickle"

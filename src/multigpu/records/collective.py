@@ -41,7 +41,7 @@ class CollectiveMeasurement(Data):
 def joined(
     run: CollectiveRun, parts: list[dict[str, Any]], total_s: float
 ) -> CollectiveMeasurement:
-    """What all ranks' parts make."""
+    """Combine all ranks' parts."""
     samples = [
         max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)
     ]

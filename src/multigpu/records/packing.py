@@ -25,8 +25,8 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Packed:
-    """What was packed in one place: so many Records, of `before` bytes loose; `after`: bytes of the
-    archives that hold them.
+    """Counts of what was packed in one place: so many Records, of `before` bytes loose; `after`:
+    bytes of the archives that hold them.
     """
 
     folder: Path

@@ -48,7 +48,7 @@ class Equivalence(Data):
 
 
 class Measurement(Data):
-    """What the clocks and counters said of one Run. Lists by rank have one entry a replica; those
+    """The figures of one Run by clocks and counters. Lists by rank have one entry a replica; those
     by step begin with warm-up steps.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock
@@ -143,7 +143,7 @@ class Record(RecordBase):
 
 
 def faults_of(record: Record) -> Iterator[str]:
-    """What cannot be, in words; nothing of a Record that a launch wrote."""
+    """Yield each contradiction in a Record, in words; nothing of a Record that a launch wrote."""
     if record.schema_version != SCHEMA_VERSION:
         yield (
             f"schema_version {record.schema_version} is not the {SCHEMA_VERSION} that this version"

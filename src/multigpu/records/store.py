@@ -301,7 +301,7 @@ def check_same(one: Held, other: Held) -> None:
 
 
 def stamp_of(*roots: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells one state of the stores in these folders from another: each file, when it was
+    """Return a stamp that differs whenever the stores in these folders do: each file, when it was
     written, and its size (or an OSError).
     """
     files = sorted(

@@ -1,4 +1,4 @@
-"""What a profiler saw of a few steps, small enough for a Record (`engines.common.traced` makes it
+"""Summarise a profile of a few steps, small enough for a Record (`engines.common.traced` makes it
 of what the profiler says). No framework.
 """
 
@@ -84,9 +84,8 @@ class KernelTotals(Data):
 
 
 class HostTotals(Data):
-    """What the host itself computed in one phase with one kind of operation, over all replicas and
-    traced steps. busy_s: while at least one
-    call ran: total_s over busy_s is how many ran side by side.
+    """The host's own work in one phase with one kind of operation, over all replicas and traced
+    steps. busy_s: while at least one call ran: total_s over busy_s is how many ran side by side.
     """
 
     name: str
@@ -127,10 +126,10 @@ class ReplicaTrace(Data):
 
 
 class TraceSummary(Data):
-    """What the profiler saw of the traced steps. first_step: number of the first of them; None in
-    older Records, and where the Run asks for
-    no window. host_operations: the dearest of a process that works for all replicas; none in older
-        Records and in PyTorch's. layers: the dearest of a user's model, where they were told apart.
+    """The traced steps as the profiler saw them. first_step: number of the first of them; None in
+    older Records, and where the Run asks for no window. host_operations: the dearest of a process
+    that works for all replicas; none in older Records and in PyTorch's. layers: the dearest of a
+    user's model, where they were told apart.
     """
 
     source: Literal["kineto", "xplane"]
@@ -153,7 +152,7 @@ def device_of(event: dict[str, Any]) -> int | None:
 
 
 def device_kind(event: dict[str, Any]) -> Kind:
-    """What a device did in one of `DEVICE_EVENTS`."""
+    """Return the kind of one of `DEVICE_EVENTS`."""
     name, arguments = event["name"], event.get("args", {})
     if event["cat"] != "gpu_memcpy":
         return "collective" if "nccl" in name.lower() else "compute"

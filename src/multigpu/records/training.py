@@ -25,9 +25,9 @@ class Evaluation(Data):
 
 
 class EpochAudit(Data):
-    """What replicas read in one epoch, by item. steps: that ran; complete: all of them, so that all
-    `items` must have been read.
-    distinct: items read by any replica. shared: by more than one, and `allowed`: how many the
+    """Counts of what replicas read in one epoch, by item. steps: that ran; complete: all of them,
+    so that all `items` must have been read. distinct: items read by any replica. shared: by more
+    than one, and `allowed`: how many the
         filling up of the last step explains.
     """
 

@@ -50,7 +50,7 @@ ENDINGS = (
 
 
 class Outcome(BaseModel):
-    """What became of a row; "": nothing yet. not_here: this machine lacks its devices."""
+    """The outcome of a row; "": nothing yet. not_here: this machine lacks its devices."""
 
     model_config = ConfigDict(frozen=True)
     status: Literal["", "done", "failed", "not_here"] = ""
@@ -103,7 +103,7 @@ class Task:
         return out / "rows" / f"{self.name}{ending}"
 
     def outcome(self, out: Path) -> Outcome:
-        """What became of it so far, as far as it can be read."""
+        """Return the row's outcome so far, as far as it can be read."""
         try:
             found = Outcome.model_validate_json(self.file(out, ".json").read_bytes())
         except (OSError, ValidationError):
@@ -169,7 +169,7 @@ def do(task: Task, out: Path) -> Outcome:
 
 @contextlib.contextmanager
 def _written(out: Path, then: str) -> Iterator[None]:
-    """What cannot be written is a ValueError."""
+    """Turn a failure to write into a ValueError."""
     try:
         yield
     except OSError as error:
@@ -224,8 +224,8 @@ def write_page(task: Task, out: Path) -> None:
 
 
 def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
-    """What a page shows of a notebook: not how it is used, and nothing behind the cell that stopped
-    it.
+    """Yield the cells of a notebook that a page shows: not how it is used, and nothing behind the
+    cell that stopped it.
     """
     for cell in cells:
         if not cell.source.startswith("# ") and not any(

@@ -1,11 +1,10 @@
-"""What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside
-the point that was measured.
+"""Serve `notebooks/experiment.ipynb`: read its parameters, train, and find what stands beside the
+point that was measured.
 """
 
 import contextlib
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from types import FunctionType
 from typing import Any, Literal
 
 import pandas as pd
-from IPython.core.getipython import get_ipython
-from IPython.display import DisplayHandle, display
 
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, LENGTH
@@ -28,6 +25,7 @@ from multigpu.machine.machine import gpu_count
 from multigpu.plugins import PluginRegistry
 from multigpu.records.base import STATUSES
 from multigpu.records.record import Record, RecordStore
+from multigpu.report.experiment_progress import ExperimentError, Progress
 from multigpu.runner.point import Point, records_here
 from multigpu.runner.sweep import measure
 from multigpu.runner.timed import check_devices
@@ -63,9 +61,9 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
 
 @dataclass(frozen=True)
 class PageExperiment:
-    """What the parameters say. launches: which launch measures each repeat. trace: steps that a
-    twin of the Run is traced for (0: none).
-    compare: whether committed Records and documents stand beside it.
+    """The parameters of the notebook, read and checked. launches: which launch measures each
+    repeat. trace: steps that a twin of the Run is traced for (0: none). compare: whether committed
+    Records and documents stand beside it.
     """
 
     run: Run
@@ -76,13 +74,13 @@ class PageExperiment:
 
     @property
     def points(self) -> list[Point]:
-        """What is measured: the repeats, and the traced twin."""
+        """The points to measure: the repeats, and the traced twin."""
         found = [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches)]
         return found + ([Point(traced(self.run, self.trace))] if self.trace else [])
 
     @property
     def job(self) -> dict[str, Any]:
-        """What `advise` is asked about."""
+        """The fields that `advise` is asked about."""
         named = (
             "workload",
             "model",
@@ -176,71 +174,6 @@ def following(watched: Watched, show: Callable[[str, int], None]) -> Iterator[No
         thread.join()
 
 
-class Progress:
-    """A line a Run, which says how far it is, as a bar for `measure`: in a notebook, where its text
-    is replaced as it goes on.
-    """
-
-    def __init__(self, run: Run, total: int, watched: Watched) -> None:
-        self.run, self.total, self.open, self.watched = run, total, False, watched
-        self.lines: list[str] = []
-        self.began: tuple[str, float] = ("", 0.0)
-        self.handle: DisplayHandle | None = display({"text/plain": ""}, raw=True, display_id=True)
-        self.lock = threading.Lock()
-
-    def set_description(self, desc: str | None = None) -> None:
-        with self.lock:
-            self.watched.reset()
-            if self.open:  # its workers died, and it is started once more
-                self.lines[-1] = "starts again"
-            else:
-                self.lines.append("starts")
-            self.open = True
-
-    def update(self, n: float = 1) -> bool | None:
-        with self.lock:
-            if self.open:
-                self.lines[-1] = "ended"
-            else:
-                self.lines += ["measured before"] * int(n)
-            self.open = False
-            self._show()
-        return True
-
-    def set_postfix_str(self, s: str = "") -> None:
-        with self.lock:
-            if self.lines:
-                self.lines[-1] = s
-            self._show()
-
-    def close(self) -> None:
-        """Its lines stay."""
-
-    def steps(self, stage: str, steps: int) -> None:
-        """Show the stage of the Run that is open, and the steps of it and their rate."""
-        with self.lock:
-            if not self.open:
-                return
-            if stage != self.began[0]:
-                self.began = (stage, time.monotonic())
-            took = time.monotonic() - self.began[1]
-            count = {"warm-up": self.run.warmup_steps, "timed": self.run.timed_steps}.get(stage, 0)
-            rate = f", {steps / took:,.1f} steps/s" if took > 1 and steps else ""
-            told = {"": "starts", "build": "builds the model"}
-            self.lines[-1] = told.get(stage, f"{stage}: step {min(steps, count)} of {count}{rate}")
-            self._show()
-
-    def _show(self) -> None:
-        total = max(self.total, len(self.lines))  # what was disturbed is measured again
-        lines = [f"run {number} of {total}  {line}" for number, line in enumerate(self.lines, 1)]
-        if self.handle is not None:
-            self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
-
-
-class ExperimentError(ParameterError):
-    """Nothing could be measured; its message is the reason of the first Run that failed."""
-
-
 def train(experiment: PageExperiment) -> list[Record]:
     """Measure what has no Record yet, shown as it goes on; the Records of all points, or a
     ParameterError if nothing could be measured.
@@ -262,11 +195,6 @@ def train(experiment: PageExperiment) -> list[Record]:
             else "no Record was written"
         )
     return records
-
-
-def by_hand() -> bool:
-    """Whether a person sits before this kernel: papermill's cannot ask for input."""
-    return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
@@ -297,8 +225,8 @@ def steps(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def moved(records: Iterable[Record]) -> pd.DataFrame:
-    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over
-    all devices; of the first repeat.
+    """Return the bytes that a step moves, by kind: counted, and predicted from the placement's row,
+    in bytes over all devices; of the first repeat.
     """
     first = next(record.measurement for record in records if record.measurement)
     counted = first.moved_bytes
@@ -348,8 +276,8 @@ def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(experiment: PageExperiment) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
-    is raised where none has it.
+    """Return the figures that documents printed of this point: document, devices, rate (units/s),
+    step_time_s; Missing is raised where none has it.
     """
     none = pd.DataFrame(columns=["document", "devices", "rate", "step_time_s"])
     tables = [printed_of(experiment.run) for printed_of in PRINTED.values()]

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from multigpu.placements import placements
-from multigpu.report.experiment import PARAMETERS, by_hand, planned
+from multigpu.report.experiment import PARAMETERS, planned
+from multigpu.report.experiment_progress import by_hand
 from multigpu.spec.parameters import ParameterError
 from multigpu.workloads import workloads
 
@@ -29,7 +30,7 @@ WRITTEN = (
 
 
 def _read(name: str, value: Any) -> Any:
-    """What a field says; a ParameterError if that is no line of YAML."""
+    """Parse a field; a ParameterError if that is no line of YAML."""
     if name not in WRITTEN:
         return value
     try:
@@ -44,7 +45,7 @@ def _read(name: str, value: Any) -> Any:
 
 
 def _options(name: str, workload: str) -> list[str]:
-    """What may be chosen for a parameter; empty where it is no choice."""
+    """List the choices for a parameter; empty where it is no choice."""
     chosen = workloads().get(workload)
     own = {
         "workload": [name for name, one in workloads().items() if one.models],

@@ -109,8 +109,8 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
 
 
 def _asked(held: Held) -> str:
-    """What a Record's Run or experiment asks for, "name=value ...", without what every Run does
-    unless told otherwise.
+    """Write a Record's Run or experiment as "name=value ...", without what every Run does unless
+    told otherwise.
     """
     try:
         whole = json.loads(held.text())

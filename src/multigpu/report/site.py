@@ -92,8 +92,8 @@ def fault_table(kills: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFrame
 
 
 def faults_page() -> str:
-    """What became of launches in which something went wrong, as a table: killed on CPUs, failed on
-    GPUs, planted there.
+    """Tabulate launches in which something went wrong: killed on CPUs, failed on GPUs, planted
+    there.
     """
     failed = cached_on_disk("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
     table = fault_table(pd.read_csv(SOAK), failed, pd.read_csv(PLANTED))
@@ -204,7 +204,7 @@ OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu(?:_study)?/)\S*: (\w*Warning:
 
 
 def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
-    """What Python warned of while the notebook was executed: its page leaves stderr out, and a
+    """List Python's warnings while the notebook was executed: its page leaves stderr out, and a
     warning of ours tells of a mistake.
     """
     said = (

@@ -127,7 +127,7 @@ rendezvous_handler_registry.register(BACKEND, OneAddress)
 
 
 def forked(module: str, path: str) -> None:
-    """What a forked worker does: the same as `python -m module path`."""
+    """Run a forked worker: the same as `python -m module path`."""
     # the agent's own handlers would only raise in Python, which a worker inside a collective never
     # returns to
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

@@ -1,5 +1,5 @@
-"""What a kind of experiment adds to the one sweep (`runner.sweep`): how a process opens a point,
-what that measures, and its Record. An experiment is an object in a module that imports no
+"""Define what a kind of experiment adds to the one sweep (`runner.sweep`): how a process opens a
+point, what that measures, and its Record. An experiment is an object in a module that imports no
 framework; a plan names it by its path, so that launcher and workers find the same.
 """
 
@@ -40,7 +40,7 @@ class Trial(Data):
 
     @property
     def spec(self) -> Spec:
-        """What its Record answers."""
+        """The `Spec` that its Record answers."""
         spec: Spec = self.run
         return spec
 
@@ -96,7 +96,7 @@ class Experiment(Generic[AnyItem]):
         raise NotImplementedError
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
-        """What its Record says beside what all say."""
+        """Return the fields of its Record beside those of all."""
         return {"run": item.run}
 
     def told(self, item: AnyItem, measured: Any) -> str:
@@ -121,7 +121,7 @@ class Experiment(Generic[AnyItem]):
         """
 
     def launch_of(self, item: AnyItem) -> Any:
-        """What items share that one launch can measure; launches are in its order."""
+        """Return what items share that one launch can measure; launches are in its order."""
         raise NotImplementedError
 
     def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:

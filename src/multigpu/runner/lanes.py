@@ -145,7 +145,7 @@ def places_here(devices: int, device_type: str, count: int) -> list[Place]:
 
 
 def lane_environment(place: Place, neighbours: int) -> dict[str, str]:
-    """What the processes of a lane's launches find in their environment beside what all do."""
+    """Return the variables that a lane's launches have beside those of all launches."""
     told = {
         "machine": this_machine(),
         "lane": Lane(gpus=list(place.gpus), cores=len(place.cores), neighbours=neighbours),

@@ -1,5 +1,5 @@
-"""What a launch is told to do, and what is known of it meanwhile: in files, so that launcher and
-workers need no common memory.
+"""Tell a launch what to do, and follow it meanwhile: in files, so that launcher and workers need no
+common memory.
 """
 
 import contextlib
@@ -120,8 +120,8 @@ class Journal:
         self.report(kind, key=key, status=fault[0], reason=fault[1])
 
     def noted(self, kind: Noted) -> dict[str, Fault]:
-        """What this host's workers noted of Runs, by key: of each the first, since the first
-        replica to fail knows the cause best.
+        """Return the faults that this host's workers noted of Runs, by key: of each the first,
+        since the first replica to fail knows the cause best.
         """
         return {
             event["key"]: (event["status"], event["reason"])

@@ -1,4 +1,4 @@
-"""What one measurement is, which of them one launch can make, and which this machine has made
+"""Define one measurement, which of them one launch can make, and which this machine has made
 already. Imports no framework.
 """
 
@@ -27,8 +27,8 @@ class Point:
 def launch_of(
     point: Point | Trial,
 ) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
-    """What points must share to be measured by one launch: what is settled when its processes
-    start. A profiler may leave one slower.
+    """Return what points must share to be measured by one launch: what is settled when its
+    processes start. A profiler may leave one slower.
     """
     run = point.run
     return (

@@ -166,8 +166,8 @@ class Program:
         return Path(tempfile.mkdtemp(dir=self.plan.memory))
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """What keeps the item's replicas from going on, given this process's fault; after one that
-        may have harmed a GPU, it ends.
+        """Agree with the item's replicas on a fault that keeps them from going on, given this
+        process's; after one that may have harmed a GPU, it ends.
         """
         if fault and fault[0] not in CAUSES and self.plan.items[index].run.device_type == "cuda":
             self.give_up(index, fault)
@@ -263,9 +263,7 @@ class Program:
 
 
 def run_program(program: Callable[[Plan], None]) -> None:
-    """What each program's `main` does: read the plan that the command line names and carry it
-    out.
-    """
+    """Run a program's `main`: read the plan that the command line names and carry it out."""
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())

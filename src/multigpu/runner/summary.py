@@ -16,7 +16,7 @@ with warnings.catch_warnings(action="ignore"):
 
 
 class Bar(Protocol):
-    """What follows a sweep: a progress bar of tqdm, or one who passes it on."""
+    """Displays the progress of a sweep: a progress bar of tqdm, or one who passes it on."""
 
     def update(self, n: float = 1) -> bool | None: ...
 
@@ -38,8 +38,8 @@ LEFT = "left for a longer budget"
 
 @dataclass
 class Summary:
-    """What a sweep did: statuses counted, those that are not ok with their reasons, what was
-    measured again and why, and its cost.
+    """Counts of what a sweep did: statuses counted, those that are not ok with their reasons, what
+    was measured again and why, and its cost.
     """
 
     statuses: Counter[str] = field(default_factory=Counter)

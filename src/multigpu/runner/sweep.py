@@ -3,7 +3,6 @@ followed by a bar. Imports no framework.
 """
 
 import contextlib
-import os
 import subprocess
 import time
 import uuid
@@ -17,17 +16,16 @@ from multigpu.machine.lane import this_lane
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
 from multigpu.machine.machine import (
     Machine,
-    cores_here,
     framework_version,
-    source_state,
     this_machine,
 )
-from multigpu.machine.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
+from multigpu.machine.process import STOPPED_S, StoppedProcesses, end_in_order, last_words
 from multigpu.records.record import RecordStore
 from multigpu.records.store import Store
 from multigpu.runner.experiment import AnyItem, Experiment
 from multigpu.runner.hosts.launching import LOOPBACK, HostGroup, libraries_environment, start_agent
 from multigpu.runner.hosts.namespaces import SimulatedHosts
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.plan import MAX_STARTS, Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.summary import Bar, Summary, followed
@@ -40,14 +38,6 @@ that was killed as it ended.
 
 ENDED_IN_TIME_S = 1.0
 """For a launch to end in order where its end was called for in a budget."""
-
-# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host
-# out of service
-SAFE = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
 
 
 def make_plan(
@@ -158,8 +148,8 @@ def sweep(
 
 
 def disturbed(plan: Plan, summary: Summary) -> Plan | None:
-    """What this launch measured while others disturbed it or a GPU was throttled, to be measured
-    once more as a new attempt; both stay. None where there is nothing of the kind, and in a lane:
+    """Plan to measure once more, as new attempts, what this launch measured while others disturbed
+    it or a GPU was throttled; both stay. None where there is nothing of the kind, and in a lane:
     beside others everything would be told as disturbed.
     """
     if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
@@ -182,23 +172,6 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
     return plan.model_copy(
         update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]}
     )
-
-
-def launch_environment() -> dict[str, str]:
-    """What every process of a launch finds in its environment."""
-    commit, clean = source_state()
-    paths = [
-        str(Path(__file__).resolve().parents[2]),
-        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
-    told = {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MULTIGPU_COMMIT": commit,
-        "MULTIGPU_CLEAN": "1" if clean else "0",
-    }
-    # workers set their own thread counts; the default of one that launchers impose would starve
-    # host placements
-    return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | SAFE | NO_KERAS | told
 
 
 def launch_plan(

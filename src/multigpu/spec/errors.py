@@ -15,6 +15,10 @@ class Unsupported(Exception):
     """This Run cannot exist here; the message says why. Its Record's status is `unsupported`."""
 
 
+class Refused(ValueError):
+    """A rule refuses a Run; the sentence names the value, the reason and what may be chosen."""
+
+
 class DidNotTrain(Exception):
     """The steps ran but the model did not learn from them: a figure that must not be published."""
 
@@ -23,7 +27,7 @@ class JobError(ValueError):
     """A user's job cannot be trained; the sentence names what failed and the user's own line."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        """Render for a notebook in place of a traceback (IPython asks for it)."""
         return [str(self)]
 
 

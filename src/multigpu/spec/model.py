@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from multigpu.spec.run import Run
 
-Unit = Literal["words", "images", "reviews", "samples"]
+Unit = Literal["words", "images", "reviews", "samples", "tokens"]
 """What throughput counts. A review is a row, with both texts; a sample is one row of a made-up
 input, whatever its shape.
 """
@@ -57,10 +57,19 @@ class Variable:
         return prod(self.shape)
 
 
+def block_of(name: str) -> str:
+    """Return the repeated block that a variable of this name belongs to: its name up to its first
+    number; "" where it is in none.
+    """
+    parts = name.split(".")
+    ends = [index for index, part in enumerate(parts[:-1], 1) if part.isdigit()]
+    return ".".join(parts[: ends[0]]) if ends else ""
+
+
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch
-    alone: its decay is not in the gradient.
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is
+    not in the gradient.
     """
 
     name: Literal["sgd", "adam", "adamw"]
@@ -83,8 +92,8 @@ class Section:
     an order in which they can run.
     variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
         is fed to where it runs).
-    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by
-        table, padding included).
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
+        micro-batch whatever its rows, and rows looked up by table, padding included).
     work: forward operations, as such multiples too.
     """
 
@@ -135,6 +144,8 @@ class Model:
         (nothing of variables, which a batch of any size reads once).
     declare_sections: worked out when a placement that spreads layers asks. splitting: for those
         that cut matrices; None: not declared.
+    context: the longest sequence that it can read; None: any, or none. at_length: the description
+        of the same model over sequences of another length, where its operations depend on it.
     """
 
     name: str
@@ -148,11 +159,19 @@ class Model:
     declare_sections: Callable[[], tuple[Section, ...]] | None = None
     splitting: Splitting | None = None
     spared_flops_per_unit: float = 0.0
+    context: int | None = None
+    at_length: Callable[[int], Model] | None = None
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """In an order in which they can run; () where the model declares none."""
         return self.declare_sections() if self.declare_sections else ()
+
+    def at(self, sequence_length: int | None) -> Model:
+        """Describe this model over sequences of so many tokens (None: as many as it can read)."""
+        if self.at_length is None or sequence_length is None:
+            return self
+        return self.at_length(sequence_length)
 
     @property
     def parameters(self) -> int:

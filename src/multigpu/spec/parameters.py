@@ -14,7 +14,7 @@ class ParameterError(ValueError):
     """A parameter that cannot be; its message is one sentence."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        """Render for a notebook in place of a traceback (IPython asks for it)."""
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from multigpu.spec.schema import Spec
 
-Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "bf16_params", "fp16"]
 Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
@@ -29,12 +29,12 @@ class Run(Spec):
         that take paths; a file of text or of reviews may be packed by gzip (.gz).
     sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or
         positions to which batching "fixed" pads both sides, longer sentences cut off there (100
-        where none is named).
+        where none is named); tokens of every sequence of a transformer (None: all it can read).
     batching: which sentences share a step (NMT): every replica's shard from a length bucket of its
         own ("own", document 000), all replicas' shards from one bucket ("shared", the practice that
         it proposes), or no buckets and one width ("fixed").
     shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's
-        own (NMT, corpora only).
+        own (NMT and transformers, corpora only).
     layout: memory layout of images (CNN only).
     batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as
         tf_cnn_benchmarks asks for them); or in one piece with the sum, ReLU and max-pooling that
@@ -50,7 +50,8 @@ class Run(Spec):
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or
         sent as deduplicated rows with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece
-        that leaves the gradient where the logits were ("fused"); NMT in PyTorch only.
+        that leaves the gradient where the logits were ("fused": of a transformer a stretch of
+        tokens at a time, so that all logits never exist); NMT and transformers in PyTorch only.
     bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that
         merge during backward only.
     bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has
@@ -69,6 +70,9 @@ class Run(Spec):
         of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
         only.
+    precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
+        "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
+        are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
     loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training
         (`engines.torch.loss_scale`).
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it
@@ -81,6 +85,12 @@ class Run(Spec):
         device and replicas of the whole model.
     micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
         whose gradients merge only.
+    slicing: "device": the global batch goes to the first device, from which every other gets its
+        shard (None: each shard comes from the host); placement `data_parallel` only.
+    recompute: whether repeated blocks keep their inputs alone and compute activations again in
+        backward; PyTorch with a process a device and replicas of the whole model.
+    reshard: whether variables that are cut and gathered for forward are freed after it and gathered
+        again for backward (False: kept between); placements that cut variables only.
     local_steps: steps that a replica trains by itself between two averages (None: 5); placement
         `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
@@ -156,6 +166,9 @@ class Run(Spec):
     micro_batches: int | None = Field(default=None, ge=2, le=64)
     micro_steps: int | None = Field(default=None, ge=2, le=64)
     micro_sync: Literal["each"] | None = None
+    slicing: Literal["device"] | None = None
+    recompute: bool = False
+    reshard: bool = True
     local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"

@@ -24,7 +24,7 @@ class Strict(Data):
 
 
 class Spec(Strict):
-    """What is to be measured: a Run of some kind."""
+    """Base of what is to be measured: a Run of some kind."""
 
     @classmethod
     def built(cls, **fields: Any) -> Self:

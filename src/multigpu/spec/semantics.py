@@ -1,4 +1,6 @@
-"""What a placement's result equals, and what follows from that for a table, a check, a page."""
+"""Define what a placement's result equals, and what follows from that for a table, a
+check, a page.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchron
 
 
 class Facts(NamedTuple):
-    """What a kind of semantics means. words: for who compares rates. sentence: what the result
-    equals, with the row's own fields.
-    is_equal_training: it trains the global batch's model, exactly or within its tolerance.
+    """The meaning of a kind of semantics. words: for who compares rates. sentence: what the result
+    equals, with the row's own fields. is_equal_training: it trains the global batch's model,
+    exactly or within its tolerance.
         replicas_agree: copies of a variable are equal
     after every step. loss_is_shared: replicas' losses are shares of the joined mean; else each is a
         mean over its own shard.
@@ -74,9 +76,9 @@ difference over norm of the update): a sum of P gradients makes up to P rounding
 
 
 class Semantics(Data):
-    """What a placement's result equals: `FACTS` has a sentence for each kind. steps: by how many
-    updates stale gradients are old.
-    tolerance: of lossy ones, norm of the difference over norm of the update. every: after so many
+    """The training that a placement's result equals: `FACTS` has a sentence for each kind. steps:
+    by how many updates stale gradients are old. tolerance: of lossy ones, norm of the difference
+    over norm of the update. every: after so many
         steps variables are averaged.
     """
 

@@ -140,8 +140,8 @@ class StageGraph:
         return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
 
     def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
-        """What travels between places (of all stages: `check` adds the host's) in one step, in
-        order; once to each device that reads it.
+        """Return the tensors that travel between places (of all stages: `check` adds the host's) in
+        one step, in order; once to each device that reads it.
         """
         return [
             Crossing(

@@ -19,7 +19,7 @@ from pathlib import Path
 from multigpu.engines.common.stacks import ENDED, ending_told, how_ended, own_call, read_stacks
 from multigpu.machine.lock import scratch_folder
 from multigpu.machine.process import WITH_KERAS, end_with_parent
-from multigpu.runner.sweep import launch_environment
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.spec.errors import JobError, of_a_signal
 from multigpu.spec.schema import Data
 from multigpu.user_model.examine import code_of, describe

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader
 
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.estimate import estimate
+from multigpu.analysis.limits import model_of
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table, text
@@ -23,7 +24,7 @@ from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import USUAL, called
 from multigpu.user_model.trust import DISTURBED, TOO_FEW, figure_text
 from multigpu.user_model.verdict import answer, titled
-from multigpu.workloads import description_of, find_model, optimizer_of
+from multigpu.workloads import description_of, optimizer_of
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
@@ -41,9 +42,9 @@ def apart(own: Model, row: pd.Series) -> tuple[float, float]:
     """How far a published row's model is in parameters and in operations of a sample, as logarithms
     of ratios.
     """
-    model = find_model(row["workload"], row["model"])
+    model, length = model_of(row), row["sequence_length"]
     operations = model.forward_flops_per_unit * (
-        1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
+        (model.context or 1) if pd.isna(length) else int(length)
     )
     return abs(math.log(model.parameters / own.parameters)), abs(
         math.log(operations / own.forward_flops_per_unit)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from multigpu.analysis.explain import wait_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
+from multigpu.analysis.steps import wait_of
 from multigpu.records.record import Record
 from multigpu.user_model.placed import called, changes_precision
 from multigpu.user_model.race import Window

@@ -93,8 +93,10 @@ def find_model(workload: str, model: str) -> Model:
 
 
 def description_of(run: Run) -> Model:
-    """The description of the Run's model; a ValueError as `find_model`."""
-    return find_model(run.workload, run.model)
+    """The description of the Run's model, over sequences of the Run's length; a ValueError as
+    `find_model`.
+    """
+    return find_model(run.workload, run.model).at(run.sequence_length)
 
 
 def optimizer_of(run: Run) -> Optimizer:

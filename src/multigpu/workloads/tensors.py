@@ -1,4 +1,4 @@
-"""What PyTorch's modules of several workloads ask of a tensor."""
+"""Share operations on tensors among PyTorch's modules of several workloads."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,12 @@ DTYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,
     "bf16": torch.float32,
+    "bf16_params": torch.float32,
     "fp16": torch.float32,
 }
-"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
+"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits;
+under bf16_params these are the masters.
+"""
 
 
 def arithmetic_type(x: Tensor) -> torch.dtype:

@@ -1,1 +1,1 @@
-"""What is read of the study's own Records and of the documents' tables."""
+"""Read the study's own Records and the documents' tables."""

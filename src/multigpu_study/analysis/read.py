@@ -1,4 +1,6 @@
-"""What a page of the study reads: as any page, and Records of a parameter server's protocols."""
+"""Read Records for a page of the study: as any page, and Records of a parameter server's
+protocols.
+"""
 
 from __future__ import annotations
 

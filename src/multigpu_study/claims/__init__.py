@@ -3,7 +3,8 @@ each.
 """
 
 from multigpu.lazy import lazy
-from multigpu_study.claims.core import Claim, Contrast, Predicate, Term, all_claims, find_claim
+from multigpu_study.claims.core import Claim, Contrast, Predicate, Term
+from multigpu_study.claims.reading import all_claims, find_claim
 from multigpu_study.claims.results import ClaimResult, to_json
 
 __all__ = [

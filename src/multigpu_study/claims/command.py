@@ -13,7 +13,7 @@ from multigpu_study.claims.results import ClaimResult, study_results
 
 
 def claim_results(arguments: argparse.Namespace) -> list[ClaimResult]:
-    """What the Records say of every claim; of kinds that the command does not name, those of the
+    """Return the results of every claim; of kinds that the command does not name, those of the
     usual folders.
     """
     folders = (
@@ -24,7 +24,7 @@ def claim_results(arguments: argparse.Namespace) -> list[ClaimResult]:
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
-    """What the Records say of every claim."""
+    """Print the results of every claim."""
     named = {find_claim(number).number for number in arguments.number}
     read_from(arguments)
     results = [

@@ -1,4 +1,4 @@
-"""What Records say of one setting, of one framework, of a claim; results are computed once, and
+"""Hold the results of one setting, of one framework, of a claim; results are computed once, and
 kept until anything changes.
 """
 
@@ -64,7 +64,7 @@ class Answer(Data):
 
 
 class ClaimResult(Answer):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it.
+    """The outcome of a Claim by the Records: overall, by framework, and every interval behind it.
     looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
         its verdict were measured, in UTC.
     """
@@ -92,7 +92,7 @@ def study_results(
     synchrony: Path = paths.SYNCHRONY,
     training: Path = paths.TRAINING,
 ) -> list[ClaimResult]:
-    """What the Records of these folders say of every claim."""
+    """Return the result of every claim by the Records of these folders."""
     folders = [runs, hosts, synchrony, training]
     return cached_on_disk(
         "claims", folders, lambda: lazy("multigpu_study.claims.verdicts:results_of")(*folders)

@@ -15,8 +15,9 @@ from scipy import special
 from multigpu.analysis.compare import combined
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
 from multigpu_study.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
+from multigpu_study.claims.pairs import Pairs, paired
 from multigpu_study.claims.results import Setting
-from multigpu_study.claims.rows import Pairs, paired, quantity
+from multigpu_study.claims.rows import quantity
 
 POWER = 0.8  # the chance of a decision that is asked for
 MOST_REPEATS = 1000

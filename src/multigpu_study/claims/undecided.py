@@ -1,4 +1,4 @@
-"""What is still to be measured before the claims can be decided: of every grid the Runs that
+"""List what must still be measured before the claims can be decided: of every grid the Runs that
 undecided contrasts compare.
 
 A verdict needs one setting with enough repeats on every side, of as many models as its contrast
@@ -16,15 +16,16 @@ from multigpu.grids import Planned, each_once
 from multigpu.runner.point import START_S, launch_of
 from multigpu_study.claims.command import claim_results
 from multigpu_study.claims.core import DECIDED, Contrast
+from multigpu_study.claims.pairs import paired
 from multigpu_study.claims.results import ClaimResult, models_of
-from multigpu_study.claims.rows import admitted, paired, rows
+from multigpu_study.claims.rows import admitted, rows
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one claim waits for in one framework (or in both, where it compares them): entries with
-    all their repeats.
-    missing: measurements without a Record. cost_s: what these may take, unless other claims need
+    """The measurements that one claim waits for in one framework (or in both, where it compares
+    them): entries with all their repeats. missing: measurements without a Record. cost_s: what
+    these may take, unless other claims need
         them too, in these launches.
     """
 
@@ -74,9 +75,9 @@ def cheapest(
 def needs(
     results: Sequence[ClaimResult], planned: Sequence[Planned], known: Iterable[tuple[str, int]]
 ) -> list[Need]:
-    """What each undecided claim waits for, by claim and framework; a claim that no grid can decide
-    on these devices is left out.
-    planned: all that may be measured. known: (digest of a Run, repeat) of what has been; what one
+    """List what each undecided claim waits for, by claim and framework; a claim that no grid can
+    decide on these devices is left out. planned: all that may be measured. known: (digest of a Run,
+    repeat) of what has been; what one
         claim needs costs the next ones nothing.
     """
     measured, found = set(known), []
@@ -151,7 +152,7 @@ def chosen(
     known: Iterable[tuple[str, int]],
     pace: float | None,
 ) -> list[Planned]:
-    """What undecided claims need of the grids, claim by claim as far as the budget goes: what
+    """Choose for undecided claims from the grids, claim by claim as far as the budget goes: what
     `measure --undecided` measures. known, pace: as `needs` and `affordable_needs` take them.
     """
     waiting = needs(claim_results(arguments), planned, known)

@@ -19,8 +19,10 @@ from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.records.training import TrainingStore
 from multigpu_study.analysis.synchrony import synchrony_frame
-from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
-from multigpu_study.claims.parts import ContrastResult, after_many_looks, scopes_of
+from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict
+from multigpu_study.claims.joining import after_many_looks
+from multigpu_study.claims.parts import ContrastResult, scopes_of
+from multigpu_study.claims.reading import all_claims
 from multigpu_study.claims.results import Answer, ClaimResult, Setting
 from multigpu_study.claims.rows import NONE, admitted, rows
 from multigpu_study.claims.statistics import repeats_needed, settings_of
@@ -31,7 +33,7 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 
 
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[ClaimResult]:
-    """What the Records of these folders say of every claim."""
+    """Return the result of every claim by the Records of these folders."""
     records = with_untraced_steps(records_of(runs))
     frames = {
         "runs": frame_of(records),
@@ -46,8 +48,8 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
 def evaluate_all(
     claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame
 ) -> list[ClaimResult]:
-    """What the Records say of these claims, or of every one by number; frames: the table of each
-    kind of tests that was measured.
+    """Evaluate these claims, or every one by number; frames: the table of each kind of tests that
+    was measured.
     """
     tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
@@ -130,7 +132,7 @@ def needed(result: ClaimResult) -> str:
 
 
 def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
-    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the
+    """Judge a predicate's parts by Records of one framework, or of joined ones; several: the
     contrast that is not so must be named.
     """
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
@@ -337,6 +339,6 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
 
 
 def _of_each(texts: Mapping[str, str]) -> str:
-    """What is said of each framework, once where it is the same of all."""
+    """Join the texts of each framework, once where all say the same."""
     same = len(set(texts.values())) == 1
     return _joined(text if same else f"{name}: {text}" for name, text in texts.items() if text)

@@ -15,7 +15,6 @@ from multigpu.analysis.words import (
     USUAL,
     field_words,
     joined,
-    plural,
 )
 from multigpu_study.claims.core import (
     HERE,
@@ -31,10 +30,6 @@ from multigpu_study.claims.core import (
 from multigpu_study.claims.ledger import orders
 from multigpu_study.claims.results import ClaimResult, Setting, models_of
 
-SAYINGS = data_of(HERE / "words.yaml")
-SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
-LISTED = 3
-"""Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = (
     "model",
     "placement",
@@ -47,137 +42,31 @@ BEST_KNOWN = (
     "scaling",
     "machine",
 )
-WIDEST_TEXT = 120
-"""Columns of a claim in full: longer lines are hard to read."""
-WIDEST = 100.0
-"""An interval whose bounds lie further apart than this factor says nothing: its launches differ and
-are two or three.
-"""
 
 
-def number(value: float, contrast: Contrast, bare: bool = False, decimals: int = 2) -> str:
-    """A value in the contrast's unit: a ratio, a share in percent, or a quantity."""
-    if contrast.unit == "%":
-        return f"{100 * value:.{max(decimals - 2, 1)}f}" + ("" if bare else "%")
-    suffix = (
-        ""
-        if bare or not contrast.unit
-        else contrast.unit
-        if contrast.unit == "x"
-        else f" {contrast.unit}"
-    )
-    text = (
-        f"{value:,.0f}"
-        if value >= 100
-        else f"{value:.{decimals}f}"
-        if value >= 0.1
-        else f"{value:.2g}"
-    )
-    return text + suffix
-
-
-def _interval(setting: Setting) -> tuple[float, ...]:
-    """The bounds, if they are worth showing."""
-    low, high = setting.low, setting.high
-    return () if low is None or high is None or not low > 0 or high > WIDEST * low else (low, high)
-
-
-def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
-    """One interval: the estimate, its device count, the setting's name, its interval, repeats and
-    launches.
+def _value(name: str, value: object) -> str:
+    """A field's value in words, with the field's name where the value alone would not tell; both of
+    what sides differ in.
     """
-    at = ("" if all(term.devices for term in contrast.terms) else f" at {_devices([setting])}") + (
-        f", {name}" if name else ""
-    )
-    if setting.low is None or setting.high is None:
-        return f"{number(setting.estimate, contrast)}{at}, n = {setting.n} (screening)"
-    decimals = 3 if 0 < setting.high - setting.low < 0.01 else 2  # enough to tell the bounds apart
-    ends = "-".join(
-        number(bound, contrast, bare=True, decimals=decimals)
-        for bound in (setting.low, setting.high)
-    )
-    between = f"95% {ends}" if _interval(setting) else "launches differ too much for an interval"
-    over = (
-        " seeds"
-        if {"clock", "epochs"} & set(setting.fields)
-        else f" over {plural(setting.launches, 'launch', 'launches')}"
-    )
-    return (
-        f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n ="
-        f" {setting.n}{over}"
-    )
+    if value is None:
+        return f"no {name.removesuffix('_s').replace('_', ' ')}"
+    text = str(value).replace("_", " ")
+    if isinstance(value, str) and " / " in value:
+        return " / ".join(_value(name, part) for part in value.split(" / "))
+    if name == "placement":
+        label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
+        return f"{label} ({how})" if how else label
+    if name in ("inputs", "workload"):
+        return str(SAYINGS[name].get(value, text))
+    if name in SAYINGS["forms"]:
+        return str(SAYINGS["forms"][name].format(value))
+    if name in SAYS or name in OF_A_JOB:
+        return field_words(name, value) or USUAL.get(str(value), text)
+    return f"{name.replace('_', ' ')} {value}" if text[0].isdigit() else text
 
 
-def _devices(settings: Sequence[Setting]) -> str:
-    counts, fields = sorted({setting.devices for setting in settings}), settings[0].fields
-    words = {"worker": ("worker", "workers"), "cpu": ("CPU process", "CPU processes")}
-    one, many = words.get(str(fields.get("device_type")), ("GPU", "GPUs"))
-    if "epochs" in fields:  # of what was trained, where batches count
-        one = many = "times the batch"
-    return f"{joined([str(count) for count in counts])} {one if counts == [1] else many}"
-
-
-def figure(
-    settings: Sequence[Setting],
-    contrast: Contrast,
-    further: Sequence[Setting] = (),
-    told: Sequence[str] = (),
-) -> str:
-    """All settings of a contrast: each with what tells it from the others, or the range where they
-    are many.
-    further: those with too little data to decide, of which only number and range are given. told:
-        fields that are named in any case.
-    """
-    if len(settings) <= LISTED:
-        names = _names(settings, [*settings, *further], told, contrast.counts != "highest")
-        parts = [figure_of(one, contrast, name) for one, name in zip(settings, names, strict=True)]
-    else:
-        bounds = [bound for setting in settings for bound in _interval(setting)]
-        wide = sum(setting.low is not None and not _interval(setting) for setting in settings)
-        ends = [
-            number(end(bounds), contrast, bare=True, decimals=_apart(settings, contrast))
-            for end in (min, max)
-            if bounds
-        ]
-        said = [f"95% intervals from {' to '.join(ends)}"] if bounds else []
-        said += [f"in {plural(wide, 'setting')} launches differ too much for one"] if wide else []
-        outer = f" ({', '.join(said)})" if said else ""
-        text = (
-            f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)}"
-            f" at {_devices(settings)}"
-        )
-        parts = [f"{text}, n >= {min(setting.n for setting in settings)} each"]
-    if further:
-        parts.append(
-            f"{plural(len(further), 'further setting')} {seldom(further)}:"
-            f" {spread(further, contrast)}"
-        )
-    return "; ".join(parts)
-
-
-def _apart(settings: Sequence[Setting], contrast: Contrast) -> int:
-    """The decimals of the lowest and the highest estimate, one more where they would read the
-    same.
-    """
-    low, high = (end(setting.estimate for setting in settings) for end in (min, max))
-    return 3 if low != high and number(low, contrast) == number(high, contrast) else 2
-
-
-def spread(settings: Sequence[Setting], contrast: Contrast) -> str:
-    """From the lowest to the highest estimate; one number where they read the same."""
-    ends = (end(setting.estimate for setting in settings) for end in (min, max))
-    return " to ".join(
-        dict.fromkeys(number(end, contrast, decimals=_apart(settings, contrast)) for end in ends)
-    )
-
-
-def seldom(settings: Sequence[Setting]) -> str:
-    """How often settings were measured that have too few repeats to decide."""
-    return (
-        "measured once"
-        if all(setting.n == 1 for setting in settings)
-        else "measured too seldom to decide"
-    )
+LISTED = 3
+"""Settings that are written out one by one; of more, the range is given."""
 
 
 def of_models(settings: Sequence[Setting]) -> str:
@@ -193,15 +82,7 @@ def of_models(settings: Sequence[Setting]) -> str:
     )
 
 
-def together(labels: Sequence[str]) -> str:
-    """The labels of contrasts that share a figure: "time, in every setting and in one setting"."""
-    heads = {label.rpartition(", ")[0] for label in labels}
-    if len(labels) > 1 and len(heads) == 1 and "" not in heads:
-        return f"{heads.pop()}, {joined([label.rpartition(', ')[2] for label in labels])}"
-    return joined(list(labels))
-
-
-def _names(
+def settings_named(
     shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool
 ) -> list[str]:
     """The fewest fields, best known first, that tell every shown setting from all that were found,
@@ -229,38 +110,52 @@ def _names(
     return [", ".join(filter(None, own)) for own in words]
 
 
+def number(value: float, contrast: Contrast, bare: bool = False, decimals: int = 2) -> str:
+    """A value in the contrast's unit: a ratio, a share in percent, or a quantity."""
+    if contrast.unit == "%":
+        return f"{100 * value:.{max(decimals - 2, 1)}f}" + ("" if bare else "%")
+    suffix = (
+        ""
+        if bare or not contrast.unit
+        else contrast.unit
+        if contrast.unit == "x"
+        else f" {contrast.unit}"
+    )
+    text = (
+        f"{value:,.0f}"
+        if value >= 100
+        else f"{value:.{decimals}f}"
+        if value >= 0.1
+        else f"{value:.2g}"
+    )
+    return text + suffix
+
+
+SAYINGS = data_of(HERE / "words.yaml")
+SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
+WIDEST_TEXT = 120
+"""Columns of a claim in full: longer lines are hard to read."""
+
+
+def together(labels: Sequence[str]) -> str:
+    """The labels of contrasts that share a figure: "time, in every setting and in one setting"."""
+    heads = {label.rpartition(", ")[0] for label in labels}
+    if len(labels) > 1 and len(heads) == 1 and "" not in heads:
+        return f"{heads.pop()}, {joined([label.rpartition(', ')[2] for label in labels])}"
+    return joined(list(labels))
+
+
 def framework_title(name: str) -> str:
     """A framework, or those that a predicate joins ("torch / tensorflow"), as readers know them."""
     return joined([{**FRAMEWORKS, "numpy": "NumPy"}.get(part, part) for part in name.split(" / ")])
 
 
 def stated(contrast: Contrast) -> str:
-    """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
+    """State a contrast's test in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
     how = {"above": "at least", "below": "at most"}.get(
         contrast.direction, f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
     )
     return f"{contrast.label} {how} {number(contrast.bound, contrast)}"
-
-
-def _value(name: str, value: object) -> str:
-    """A field's value in words, with the field's name where the value alone would not tell; both of
-    what sides differ in.
-    """
-    if value is None:
-        return f"no {name.removesuffix('_s').replace('_', ' ')}"
-    text = str(value).replace("_", " ")
-    if isinstance(value, str) and " / " in value:
-        return " / ".join(_value(name, part) for part in value.split(" / "))
-    if name == "placement":
-        label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
-        return f"{label} ({how})" if how else label
-    if name in ("inputs", "workload"):
-        return str(SAYINGS[name].get(value, text))
-    if name in SAYINGS["forms"]:
-        return str(SAYINGS["forms"][name].format(value))
-    if name in SAYS or name in OF_A_JOB:
-        return field_words(name, value) or USUAL.get(str(value), text)
-    return f"{name.replace('_', ' ')} {value}" if text[0].isdigit() else text
 
 
 def _described(selection: Selection) -> str:

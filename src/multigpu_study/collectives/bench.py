@@ -16,7 +16,7 @@ from torch import Tensor
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithm import Messages, Transport
 from multigpu.machine.machine import this_machine
-from multigpu.runner.sweep import SAFE
+from multigpu.runner.launch_environment import SAFE
 from multigpu.spec.collective import CollectiveRun
 from multigpu.spec.errors import Unsupported
 
@@ -29,7 +29,9 @@ LEAD_CYCLES = 2_000_000
 
 
 def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What `rank` brings: whole numbers that differ between neighbours and between ranks."""
+    """Return the tensor that `rank` brings: whole numbers that differ between neighbours and
+    between ranks.
+    """
     period = (torch.arange(PERIOD) + 5 * rank) % PERIOD + 1
     return period.to(device=device, dtype=dtype).repeat(-(-elements // PERIOD))[:elements]
 

@@ -23,7 +23,6 @@ from multigpu.grids import FEWEST
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.machine.process import ask, end_with_parent, tensorflow_environment
-from multigpu.placements.stage_cost import Costs, Pricing
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.records.base import made_here
 from multigpu.records.record import RecordStore
@@ -34,6 +33,7 @@ from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Places, parse_places, places_text
 from multigpu.workloads.stages import graph_of
+from multigpu_study.stages.costs import Costs, Pricing
 from multigpu_study.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu_study.workloads.deepconn.description import epoch_steps
 
@@ -97,7 +97,7 @@ def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> d
 
 
 def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
-    """What the costs say of one placement of the placed stages."""
+    """Predict one placement of the placed stages from their costs."""
     graph = pricing.graph
     full = graph.check(places, max(places.values()) + 1)
     return Predicted(
@@ -198,13 +198,13 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
 
 
 def print_costs() -> None:
-    """What the process that measures the stages does: {"run": ..., "sizes": [...], "calls": n} on
-    its input, the costs as one line.
+    """Measure the stages in this process and print their costs: {"run": ..., "sizes": [...],
+    "calls": n} on its input, the costs as one line.
     """
     end_with_parent()
     asked = json.loads(sys.stdin.read())
     run = Run.model_validate_json(json.dumps(asked["run"]))
-    engine = importlib.import_module(f"multigpu.engines.{run.framework}.stage_costs")
+    engine = importlib.import_module(f"multigpu_study.stages.{run.framework}_costs")
     print(engine.measure_costs(run, asked["sizes"], asked["calls"]).model_dump_json())
 
 
@@ -232,7 +232,7 @@ def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
 
 
 def describe(record: StageRecord) -> str:
-    """What was found, a line a placement."""
+    """Describe the findings, a line a placement."""
     lines = [f"{record.run.label()}: {record.tried} placements priced, all there are"]
     if record.host_model_errors:
         missed = ", ".join(

@@ -4,11 +4,11 @@ the best placement by that.
 
 from multigpu.build import JudgedRun
 from multigpu.machine.machine import framework_version
-from multigpu.placements.stage_cost import Costs, HostModel
 from multigpu.records.base import SCHEMA_VERSION, Kept, key_of
 from multigpu.records.store import Store
 from multigpu.spec.run import Run
 from multigpu.spec.schema import Data
+from multigpu_study.stages.costs import Costs, HostModel
 
 STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share

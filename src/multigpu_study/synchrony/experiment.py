@@ -164,7 +164,7 @@ class ExperimentBase(Strict):
 
     @property
     def label(self) -> str:
-        """What tells it from its neighbours in a grid, in one line."""
+        """One line that tells it from its neighbours in a grid."""
         raise NotImplementedError
 
     def open(self) -> Problem | None:

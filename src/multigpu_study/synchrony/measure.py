@@ -13,7 +13,8 @@ from multigpu.machine.machine import gpu_count
 from multigpu.paths import SYNCHRONY
 from multigpu.runner.summary import LEFT, Summary, followed
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
-from multigpu_study.synchrony.downpour import Downpour, simulate_downpour
+from multigpu_study.synchrony.downpour import Downpour
+from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ExperimentBase, ProtocolExperiment
 from multigpu_study.synchrony.grid import GRIDS, PlannedExperiment, find_grid
 from multigpu_study.synchrony.over_ray import check_ray, run_over_ray

@@ -1,5 +1,5 @@
-"""What computes with a `TrainedModel`: its rows (images with a class's grating, or short
-sentences), and the module on each device.
+"""Compute with a `TrainedModel`: its rows (images with a class's grating, or short sentences), and
+the module on each device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Images:
         return Images(self.images.to(device), self.labels.to(device))
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
-        """What a module takes, and the terms that its loss sums."""
+        """Return the tensors that a module takes, and the terms that its loss sums."""
         index = torch.from_numpy(rows).to(self.images.device)
         return {"images": self.images[index], "labels": self.labels[index]}, len(rows)
 

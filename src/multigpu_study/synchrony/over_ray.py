@@ -27,7 +27,7 @@ from multigpu_study.synchrony.server import Server
 
 
 class RayWorker:
-    """What one actor does. `skip` runs in a thread of its own, so that it can end a wait of
+    """One actor's work. `skip` runs in a thread of its own, so that it can end a wait of
     `batch`.
     """
 

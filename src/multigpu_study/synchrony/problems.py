@@ -67,8 +67,8 @@ class Batches:
 
 
 class Problem(Protocol):
-    """What the server and the workers need of a problem. `size` is the number of parameters,
-    `dtype` their type.
+    """The interface of a problem for the server and the workers. `size` is the number of
+    parameters, `dtype` their type.
 
     initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
         `draw`-th batch, [size]. loss: mean over all

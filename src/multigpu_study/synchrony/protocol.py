@@ -39,7 +39,7 @@ class GradientTask(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What follows from one event.
+    """The consequences of one event.
 
     update: gradients that make up one update, in order of arrival; empty if there is no update.
     cancelled: batches that are given up; started: batches to compute now, on the version named.
@@ -83,7 +83,7 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
 
 
 class Coordinator:
-    """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes
+    """The server's decisions: events go in (a gradient arrived, a worker left), a Decision comes
     out.
 
     Every batch is always in one account: `started == applied + len(waiting) + len(running) +

@@ -18,16 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.machine.machine import gpu_count
 from multigpu.machine.process import end_with_parent
+from multigpu_study.synchrony.exchange import SharedMemory, arithmetic_of, open_exchange
 from multigpu_study.synchrony.experiment import Engine, ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import CannotContinue, Decision
-from multigpu_study.synchrony.server import (
-    Server,
-    SharedMemory,
-    Vector,
-    arithmetic_of,
-    open_exchange,
-)
+from multigpu_study.synchrony.server import Server, Vector
 
 MOST_WORKERS = 64  # on one machine; the simulator goes further
 STALL_S = 120.0  # a run ends with a sentence if nothing arrives for so long

@@ -3,12 +3,10 @@ against time; and where a real run keeps vectors. Whoever drives it (the simulat
 replay of its arrivals in a test) owns the clock and passes the time.
 """
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -293,59 +291,3 @@ class Server:
             )
         for job in jobs:
             self._release(job)
-
-
-class SharedMemory:
-    """[2, workers, size] in memory that processes of one host share, given to them as they start:
-    parameters, written before a job is sent, and gradients, written before a worker answers. A
-    method returns when what it wrote is there.
-    """
-
-    def __init__(self, workers: int, problem: Problem | None) -> None:
-        self.shape = (2, workers, problem.size if problem else 0)
-        self.dtype = problem.dtype if problem else np.dtype(np.float64)
-        self.memory = get_context("spawn").RawArray(
-            "b", max(1, math.prod(self.shape) * self.dtype.itemsize)
-        )
-
-    @property
-    def shared(self) -> np.ndarray:
-        return np.frombuffer(self.memory, self.dtype, math.prod(self.shape)).reshape(self.shape)
-
-    def give(self, worker: int, parameters: Vector) -> None:
-        """Of the server: let the worker's next batch be computed on these parameters."""
-        self.shared[0, worker] = parameters
-
-    def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
-        """Of a worker: the gradient of a batch on the parameters given; good until the next one is
-        computed.
-        """
-        return problem.gradient(self.shared[0, worker].copy(), worker, ticket)
-
-    def answer(self, worker: int, gradient: Vector) -> None:
-        """Of a worker: let the server take this gradient."""
-        self.shared[1, worker] = gradient
-
-    def take(self, worker: int) -> Vector:
-        """Of the server: a copy of the worker's gradient, as it writes the next one in the same
-        place.
-        """
-        return self.shared[1, worker].copy()
-
-
-def arithmetic_of(server_device: str) -> Arithmetic:
-    """Of an Experiment's `server_device`."""
-    return (
-        ON_HOST
-        if server_device == "host"
-        else importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
-    )
-
-
-def open_exchange(experiment: ProtocolExperiment, problem: Problem | None) -> SharedMemory:
-    """Where its server and workers exchange vectors."""
-    if experiment.server_device == "host" or problem is None:
-        return SharedMemory(experiment.workers, problem)
-    return importlib.import_module(ON_DEVICE).DeviceExchange(
-        experiment.workers, problem, experiment.server_device
-    )

@@ -1,5 +1,5 @@
-"""What theory says of runtime and staleness, and the simulator of a real run. P workers, K
-gradients an update, X the time of one batch.
+"""Predict runtime and staleness by theory, and simulate a real run. P workers, K gradients an
+update, X the time of one batch.
 
 Runtime theory covers equal workers, no time at the server and none on the way. Source: Dutta et al.
 (see `protocol`).
@@ -93,8 +93,8 @@ def measured_law(record: SynchronyRecord) -> Empirical:
 
 
 def predict(experiment: ProtocolExperiment, measured: SynchronyRecord) -> ProtocolResult:
-    """What the simulator gives for a real run's protocol and delays, from the step times and the
-    server's time of the run `measured`. Raises as `measured_law`.
+    """Simulate a real run's protocol and delays, from the step times and the server's time of the
+    run `measured`. Raises as `measured_law`.
     """
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)

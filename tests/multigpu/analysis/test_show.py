@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -20,6 +21,7 @@ from multigpu.analysis import prose
 from multigpu.analysis.compare import scaling, versus
 from multigpu.analysis.estimate import FORMS, Estimate, estimate
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.picture import RC, Picture, counts, save, svg_text
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
@@ -388,3 +390,38 @@ def test_perfect_scaling_is_perfect_between_its_ends_on_a_logarithmic_axis() -> 
     assert axes.get_xscale() == "log"
     (perfect,) = [line for line in axes.lines if len(line.get_xdata()) > len(rows)]
     assert np.interp([2, 4], perfect.get_xdata(), perfect.get_ydata()) == pytest.approx([2, 4])
+
+
+def of_tokens(**fields: Any) -> pd.Series:
+    """A point of GPT-2 on one H200 in bf16."""
+    row = {"workload": "gpt", "model": "gpt2_124m", "unit": "tokens", "gpu": "NVIDIA H200"}
+    row |= {"precision": "bf16", "devices": 1, "sequence_length": pd.NA, "keys": "a"}
+    return pd.Series(row | {"rate": 488e3, "rate_low": 480e3, "rate_high": 496e3} | fields)
+
+
+def test_rates_of_tokens_say_their_mfu_and_of_which_peak() -> None:
+    # 6 x 124,475,904 + 12 x 12 x 768 x 1,024 = 860,101,632 operations a token
+    row = of_tokens()
+    assert mfu_of(row) == pytest.approx(488e3 * 860_101_632 / 989e12)
+    said = "MFU 0.42 of 989 TFLOP/s"
+    assert f"{estimate(row, 'rate'):rate}" == f"488 K tokens/s, {said}"
+    assert f"{estimate(row, 'rate'):rate interval}" == f"488 K tokens/s (480 K to 496 K), {said}"
+    assert said in str(table(row.to_frame().T, "rate")) and "MFU" not in f"{estimate(row, 'rate')}"
+    assert "MFU 0.21" in f"{estimate(of_tokens(devices=2), 'rate'):rate}"
+    # attention over 256 tokens instead of 1,024: 113,246,208 operations become a quarter
+    short = mfu_of(of_tokens(sequence_length=256)) / mfu_of(row)
+    assert short == pytest.approx(1 - 0.75 * 113_246_208 / 860_101_632)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"gpu": "NVIDIA A100-SXM4-80GB"},
+        {"gpu": ""},
+        {"precision": "tf32"},
+        {"unit": "words", "workload": "nmt", "model": "nmt000"},
+    ],
+)
+def test_no_mfu_is_said_where_no_peak_is_known(unknown: dict[str, str]) -> None:
+    row = of_tokens(**unknown)
+    assert math.isnan(mfu_of(row)) and "MFU" not in f"{estimate(row, 'rate'):rate interval}"

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multigpu.analysis import batching
 from multigpu.analysis import steps as tell
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
@@ -49,11 +50,17 @@ def test_a_planted_knee_is_found_and_rates_that_still_rise_have_none() -> None:
         refused("a knee needs at least two positive points", tell.knee, few, rates)
 
 
-def test_a_wait_is_of_the_second_half_and_a_points_the_mean_of_its_records() -> None:
-    assert tell.waited_s(fed([[0.0] * 9 + [0.044] * 5, [0.0] * 9 + [0.05] * 5])) == pytest.approx(
-        0.05
-    )
-    assert tell.waited_s(fed([], inputs="synthetic", input_workers=None, prefetch=0)) == 0.0
+def test_a_wait_is_of_all_timed_steps_and_a_points_the_mean_of_its_records() -> None:
+    """Of the replica that waited most, warm-up left out; what was recorded counts, also where the
+    inputs need not have been waited for.
+    """
+    ranks = [[9.0] * 4 + [0.0] * 5 + [0.044] * 5, [9.0] * 4 + [0.0] * 5 + [0.05] * 5]
+    assert tell.waited_s(fed(ranks)) == pytest.approx(0.025)
+    drawn = {"inputs": "synthetic", "input_workers": None, "prefetch": 0}
+    assert tell.waited_s(fed([], **drawn)) == 0.0
+    assert tell.waited_s(fed(ranks, **drawn)) == pytest.approx(0.025)
+    assert tell.wait_of([fed(ranks), fed([])]) == pytest.approx(0.025)
+    assert tell.wait_of([fed([])]) == 0.0
     records = [fed([[0.01] * 14], repeat=0), fed([[0.03] * 14], repeat=1), fed([], input_workers=8)]
     table = tell.with_waits(points(frame_of(records)), records).set_index("input_workers")["wait_s"]
     assert table[4] == pytest.approx(0.02) and math.isnan(table[8])
@@ -256,7 +263,7 @@ def test_sums_are_over_all_steps_from_the_first_and_go_on_at_the_steady_pace(bat
     the Record's 40 are not all.
     """
     frame, steps = seen(slow_first(11.0))
-    table, share = tell.as_published(frame, steps, batches=batches), batches / (batches + 10)
+    table, share = batching.as_published(frame, steps, batches=batches), batches / (batches + 10)
     assert (table["units_per_s"] / frame["units_per_s"]).tolist() == pytest.approx(
         [1.0] * 5 + [share] * 5
     )
@@ -268,27 +275,29 @@ def test_sums_are_over_all_steps_from_the_first_and_go_on_at_the_steady_pace(bat
 def ragged(devices: int, first_s: float, **fields: object) -> Record:
     """Every step 0.1 s, each of the ten of warm-up `first_s`; words as its source has them."""
     record = make_record("exp4", devices, 1.0, **TEXT | fields)
-    words = tell.shard_frame(record.run, 40).groupby("step")["words"].sum()
+    words = batching.shard_frame(record.run, 40).groupby("step")["words"].sum()
     record = timed(record, [first_s] * 10 + [0.1] * 30, units=int(words[10:].sum()), wall_s=3.0)
-    return record.model_copy(update={"input_fingerprint": tell.text_source(record.run).fingerprint})
+    return record.model_copy(
+        update={"input_fingerprint": batching.text_source(record.run).fingerprint}
+    )
 
 
 def test_lengths_of_their_own_are_counted_and_another_input_is_left_out() -> None:
     record = ragged(4, 0.5)
-    words = tell.shard_frame(record.run, 40).groupby("step")["words"].sum()
-    counted = tell.counted_units([record])
+    words = batching.shard_frame(record.run, 40).groupby("step")["words"].sum()
+    counted = batching.counted_units([record])
     assert counted["units"].tolist() == words.tolist() and words.nunique() > 10
-    table = tell.as_published(*seen([record]), batches=20, counted=counted)
+    table = batching.as_published(*seen([record]), batches=20, counted=counted)
     assert table["units_per_s"].iloc[0] == pytest.approx(words[:20].sum() / (10 * 0.5 + 10 * 0.1))
-    assert tell.as_published(*seen([record])).empty
+    assert batching.as_published(*seen([record])).empty
     other = record.model_copy(update={"input_fingerprint": "another"})
-    assert tell.counted_units(
+    assert batching.counted_units(
         [other, timed(record, [0.1] * 40, units=record.measurement.units + 1)]
     ).empty
 
 
 def test_padding_imbalance_and_waiting_by_hand_and_counting_sees_what_batches_hold():
-    found = tell.shard_costs(
+    found = batching.shard_costs(
         pd.DataFrame(
             {"step": [0, 0, 1, 1], "words": [10, 30, 20, 20], "positions": [20, 40, 20, 20]}
         )
@@ -311,7 +320,7 @@ def test_padding_imbalance_and_waiting_by_hand_and_counting_sees_what_batches_ho
         batch_size=4,
         inputs="lengths_000",
     )
-    source, shards = lengths_000(run, description_of(run)), tell.shard_frame(run)
+    source, shards = lengths_000(run, description_of(run)), batching.shard_frame(run)
     assert len(shards) == 30 * 3
     for step, rank, words, positions in shards[::13].itertuples(index=False):
         batch = source.batch(step, rank)
@@ -321,6 +330,6 @@ def test_padding_imbalance_and_waiting_by_hand_and_counting_sees_what_batches_ho
     )
     refused(
         "'resnet_small' reads images: padding and imbalance are counted for words",
-        tell.shard_frame,
+        batching.shard_frame,
         images,
     )

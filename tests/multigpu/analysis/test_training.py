@@ -9,14 +9,8 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.training import (
-    ALLOWED,
-    curve_distance,
-    curves_frame,
-    reach_frame,
-    same_curve_table,
-    training_frame,
-)
+from multigpu.analysis.curves import ALLOWED, curve_distance, same_curve_table
+from multigpu.analysis.training import curves_frame, reach_frame, training_frame
 from multigpu.grids.training import GRIDS, joined_placements
 from multigpu.records.training import TrainingRecord, TrainingStore
 from tests.multigpu.training.planted import trained

@@ -102,13 +102,16 @@ def test_small_gradients_travel_together_and_large_ones_alone() -> None:
         ),
         ({"placement": "independent", "micro_steps": 2, "micro_sync": "each"}, "merges none"),
         (
-            GRAPH | {"placement": "ddp", "micro_steps": 2, "micro_sync": "each"},
-            "cannot be recorded in a graph",
+            GRAPH
+            | {"placement": "ddp", "micro_steps": 2, "micro_sync": "each"}
+            | {"bucket_update": "in_backward"},
+            "would update it each time",
         ),
         (
             {"placement": "ddp", "loss_scale": 128},
             "loss_scale 128 has no meaning for precision 'fp32'",
         ),
+        (GRAPH | {"placement": "zero2", "bucket_send": "grouped"}, "or choose 'ddp'"),
         ({"placement": "exp2", "precision": "fp16"}, "not 'exp2'"),
         (
             {

@@ -17,6 +17,8 @@ from multigpu.engines.torch.buckets import BucketReducer, group_by_size, with_sm
 from multigpu.engines.torch.loss_scale import FIRST_SCALE, LossScale
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
+from multigpu.placements import traffic
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from tests.multigpu.equivalence.cases import answers, replica
@@ -308,3 +310,55 @@ def test_buckets_wait_for_each_other_before_any_is_updated() -> None:
             and [float(weight.detach()[0]) for weight in weights] == [expected] * 3
         )
     assert int(scale.left_out) == 1 and float(scale.scale) == 8.0
+
+
+def scattered(rank: int, folder: Path) -> dict[str, Any]:
+    """A replica's variables after some steps, and the bytes of one, under placements whose buckets
+    are of 1 KiB.
+    """
+    traffic.FIRST_BUCKET_MIB = traffic.BUCKET_MIB = 1 / 2**10
+    found: dict[str, Any] = {}
+    for placement, more in (("zero1", {}), ("zero2", {}), ("zero2", IN_PARTS), ("zero1", IN_PARTS)):
+        run = Run(**SCATTERED | {"placement": placement} | more)
+        trainer, feed = replica(run, rank, folder)
+        _, counted = trainer.counted_step([feed.shard(0)])
+        for step in range(1, 4):
+            trainer.step([feed.shard(step)])
+        name = f"{placement}{' in parts' * bool(more)}"
+        found[name] = {
+            "values": trainer.full_values(),
+            "counted": counted,
+            "predicted": step_bytes(run, description_of(run), [{}] * 2),
+            "buckets": len(getattr(trainer, "buckets", "")),
+            "gradients": [p.grad for p in trainer.parameters.values() if p.grad is not None],
+        }
+        feed.close()
+        trainer.close()
+    return found
+
+
+IN_PARTS = {"micro_steps": 2, "micro_sync": "each"}
+SCATTERED: dict[str, Any] = {
+    "workload": "gpt",
+    "model": "gpt_tiny",
+    "device_type": "cpu",
+    "devices": 2,
+    "batch_size": 5,
+    "precision": "fp64",
+    "optimizer": "momentum",
+}
+
+
+def test_gradients_scattered_in_many_buckets_train_as_those_in_one() -> None:
+    first, second = answers(scattered, 2)
+    for name in ("zero2", "zero2 in parts"):
+        assert first[name]["buckets"] > 8
+        assert not first[name]["gradients"], "a replica keeps its stretches of gradients alone"
+        one = first[name.replace("2", "1")]["values"]
+        for variable, value in first[name]["values"].items():
+            assert torch.allclose(value, one[variable], rtol=1e-10, atol=1e-13)
+        counted = {
+            kind: count + second[name]["counted"][kind]
+            for kind, count in first[name]["counted"].items()
+        }
+        assert counted == first[name]["predicted"]

@@ -29,7 +29,7 @@ from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from tests.installed import installed
-from tests.multigpu.equivalence.cases import make_context, replica
+from tests.multigpu.equivalence.cases import answers, make_context, replica
 from tests.refusals import refused
 
 
@@ -203,6 +203,53 @@ def test_compiled_steps_train_as_eager_ones(
         torch.allclose(value, plain[1][name], rtol=1e-9, atol=1e-12)
         for name, value in values.items()
     )
+
+
+BLOCKS = {
+    "workload": "gpt",
+    "model": "gpt_tiny",
+    "placement": "fsdp2",
+    "device_type": "cpu",
+    "devices": 2,
+    "batch_size": 4,
+    "precision": "fp64",
+}
+
+
+def blocks_trained(rank: int, folder: Path) -> dict[tuple[str, bool], Any]:
+    """One replica's variables of a model of blocks after some steps, eager and compiled, and how
+    many programs were made.
+    """
+    found: dict[tuple[str, bool], Any] = {}
+    traced: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        traced.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    plain = torch.compile
+    torch.compile = partial(plain, backend=backend)  # type: ignore[assignment]
+    try:
+        for execution, kept in product(("eager", "compiled"), (False, True)):
+            more = {"execution": execution, "reshard": not kept, "recompute": kept}
+            trainer, feed = replica(Run(**BLOCKS, **more), rank, folder)  # type: ignore[arg-type]
+            for step in range(STEPS):
+                trainer.step([feed.shard(step)])
+            found[execution, kept] = trainer.full_values()
+            feed.close()
+            trainer.close()
+            assert bool(traced) == (execution == "compiled")
+    finally:
+        torch.compile = plain
+    return found
+
+
+def test_compiled_blocks_that_are_gathered_train_as_eager_ones() -> None:
+    for found in answers(blocks_trained, 2):
+        for kept in (False, True):
+            for name, value in found["eager", kept].items():
+                other = found["compiled", kept][name]
+                assert torch.allclose(value, other, rtol=1e-9, atol=1e-12), name
 
 
 @pytest.mark.parametrize("model", ["vgg_tiny", "resnet_tiny"])

@@ -18,7 +18,13 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
-from tests.multigpu.equivalence.cases import dispatched, distance, reference_of, train_dispatched
+from tests.multigpu.equivalence.cases import (
+    dispatched,
+    distance,
+    reference_of,
+    train_dispatched,
+    trained,
+)
 from tests.refusals import refused
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
@@ -55,6 +61,18 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
     refused("does not carry out", dispatched, run, tmp_path, error=Unsupported)
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_copy_that_sends_no_gradient_back_is_seen(faulty: bool, tmp_path: Path) -> None:
+    run = make_run("data_parallel", "cnn", optimizer="momentum", precision="fp64")
+    trainer, feeds = dispatched(run, tmp_path)
+    copied = trainer._copied
+    if faulty:
+        trainer._copied = lambda rank, own: copied(rank, own).detach() if rank else copied(0, own)
+    (found, _) = trained(run, trainer, feeds, range(2))
+    apart = distance(run, found["values"], reference_of(run)["values"][0])
+    assert apart > 1e-3 if faulty else apart < 1e-10
 
 
 @gpu

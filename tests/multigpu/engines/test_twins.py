@@ -13,7 +13,7 @@ from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 from multigpu.workloads import workloads
 from tests.installed import DEEPCONN
-from tests.multigpu.workloads.helpers import filled, gradients, labelled, rated, sentences
+from tests.multigpu.workloads.helpers import filled, gradients, labelled, rated, sentences, tokens
 
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
 FAMILIES = tuple(
@@ -66,6 +66,8 @@ CASES: dict[str, dict[str, Any]] = {
         model: {"model": model, "precision": "fp64"}
         for model in (*FAMILIES, *("deepconn_tiny", "deepconn_fm_tiny")[: 2 * DEEPCONN], *STACKS)
     },
+    # where a bias of keys moves nothing: whatever it adds to a query's scores, it adds to all
+    "gpt": {"model": "gpt_tiny", "precision": "fp64"},
     "stack_recurrent_tiny fused": {
         "model": "stack_recurrent_tiny",
         "recurrence": "fused",
@@ -105,6 +107,8 @@ def described(name: str) -> Model:
 def batch_of(model: Model, lengths: tuple[list[int], list[int]] | None) -> dict[str, torch.Tensor]:
     if lengths:
         return sentences(model, *lengths)
+    if model.unit == "tokens":
+        return tokens(model, 3)
     if model.unit in ("reviews", "samples"):
         return rated(model, 5) if model.unit == "reviews" else labelled(model, 3)
     generator = torch.Generator().manual_seed(1)

@@ -43,6 +43,7 @@ POINTS = installed(
         ("nmt", "nmt_tiny", "lengths_000", 7),
         ("cnn", "resnet_small", "synthetic", 13),
         ("deepconn", "deepconn_tiny", "synthetic", 13),
+        ("gpt", "gpt_tiny", "synthetic", 7),
     ]
 )
 # the first seed draws a sentence of 95 words, this one 7 to 20, and shards still differ in length
@@ -72,6 +73,7 @@ FEW = installed(
             ("cnn", 3, "adam", "fp64"),
             ("nmt", 2, "adam", "fp64"),
             ("deepconn", 3, "momentum", "fp64"),
+            ("gpt", 2, "momentum", "fp64"),
         ),
     ]
 )
@@ -85,11 +87,22 @@ MICRO = installed(
         ("deepconn", 3, "adam", {"micro_steps": 3}),
         ("deepconn", 2, "momentum", {"micro_steps": 4, "micro_sync": "each"}),
         ("nmt", 2, "momentum", {"micro_steps": 2}),
+        ("gpt", 2, "momentum", {"micro_steps": 2}),
     ]
 )
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are
 shards of 5, 4 and 4, parts of 1 to 3.
 """
+
+BLOCKS: dict[str, list[dict[str, Any]]] = {
+    "": [{"recompute": True}],
+    "sharded": [
+        {"reshard": False},
+        {"reshard": False, "recompute": True, "micro_steps": 2},
+        {"recompute": True, "micro_steps": 2, "micro_sync": "each"},
+    ],
+}
+"""Home of variables ("": any) -> what a model of repeated blocks may also be told."""
 
 LOCAL: dict[str, Any] = {"local_steps": 4, "timed_steps": 32}
 
@@ -121,6 +134,8 @@ def name_of(run: Run) -> str:
     form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    form += "-sliced" if run.slicing else ""
+    form += f"{'-recompute' * run.recompute}{'-kept' * (not run.reshard)}"
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
@@ -208,16 +223,24 @@ def all_cases() -> list[Run]:
                     cases.append(run.model_copy(update={"batch_norm": "fused"}))
                 if "per_device" in shapes:
                     cases += [run.model_copy(update=more) for more in micro_steps_of(run)]
+                if placement.copied_anew and workload in ("cnn", "gpt") and devices > 1:
+                    cases.append(run.model_copy(update={"slicing": "device"}))
+                if (
+                    "per_device" in shapes
+                    and workload == "gpt"
+                    and (devices, optimizer, precision) == (2, "momentum", "fp64")
+                ):
+                    more = BLOCKS[""] + BLOCKS.get(placement.variables, [])
+                    cases += [run.model_copy(update=each) for each in more]
                 if placement.overlap and any(
                     "captured" in engine.executions for engine in placement.engines
                 ):
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so
                     # for a CPU
-                    fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
-                    held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
+                    fused = {"cross_entropy": "fused"} if workload in ("nmt", "gpt") else {}
                     cases += [
                         run.model_copy(update={"execution": "captured"} | more)
-                        for more in ([fused] if turn else []) + held
+                        for more in ([fused] if turn else []) + micro_steps_of(run)
                     ]
     return cases
 
@@ -243,7 +266,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
     # a global batch that is sliced lies on the first device
-    sliced = placements()[run.placement].loss == "gpu0"
+    sliced = placements()[run.placement].loss == "gpu0" or run.slicing is not None
     return trainer, [
         Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
         for rank, device in enumerate(devices.each)
@@ -320,8 +343,10 @@ def reference_of(run: Run) -> dict[str, Any]:
         "local_steps",
         "micro_batches",
         "micro_sync",
+        "slicing",
     )
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
+    plain |= {"recompute": False, "reshard": True}
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}

@@ -16,6 +16,7 @@ POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("stacks", "mlp_tiny", 9, {}),
     ("stacks", "stack_convolution_tiny", 9, {}),
     ("stacks", "stack_recurrent_tiny", 9, {}),
+    ("gpt", "gpt_tiny", 9, {}),
 ]
 
 COPIES: dict[str, Any] = {"devices": 4, "model_parallel": 2}  # two of two devices

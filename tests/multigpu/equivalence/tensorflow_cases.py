@@ -61,6 +61,7 @@ def make_run(workload: str, placement: str, devices: int, **more: Any) -> Run:
         "cnn": ("resnet_tiny", 13),
         "deepconn": ("deepconn_tiny", 7),
         "stacks": ("mlp_tiny", 7),
+        "gpt": ("gpt_tiny", 7),
     }
     fields: dict[str, Any] = dict(zip(("model", "batch_size"), tiny[workload], strict=True))
     fields |= {
@@ -143,6 +144,9 @@ MORE: list[tuple[Any, ...]] = [
     ("stacks", "mirrored_nccl", 2, "adam", "fp64", {"model": "stack_convolution_tiny"}),
     ("stacks", "exp1", 2, "momentum", "fp32", {"model": "stack_recurrent_tiny"}),
     ("stacks", "replicated_allreduce", 2, "adam", "fp64", {"model": "stack_recurrent_tiny"}),
+    *(("gpt", name, 2, "default", "fp64", {}) for name in ("mirrored_nccl", "exp1", "exp4")),
+    ("gpt", "replicated_allreduce", 2, "default", "fp32", {"execution": "xla"}),
+    ("gpt", "independent", 2, "sgd", "bf16", {}),
     ("nmt", "exp1", 2, "adam", "fp32", SPARSE),
     ("deepconn", "exp2", 2, "adam", "fp64", SPARSE),
     ("deepconn", "exp4", 2, "adam", "fp64", SPARSE),

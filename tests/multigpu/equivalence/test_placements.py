@@ -98,6 +98,8 @@ RUNS = {
     "zero1": PLAIN,
     "ddp in parts": PLAIN.model_copy(update={"placement": "ddp", "micro_steps": 3}),
     "zero1 in parts": PLAIN.model_copy(update={"micro_steps": 3}),
+    "zero2": PLAIN.model_copy(update={"placement": "zero2"}),
+    "zero2 in parts": PLAIN.model_copy(update={"placement": "zero2", "micro_steps": 3}),
     "local_sgd": PLAIN.model_copy(update={"placement": "local_sgd", **LOCAL}),
     "fsdp2": PLAIN.model_copy(update={"placement": "fsdp2"}),
     "exp4 in parts": PLAIN.model_copy(update={"placement": "exp4", "micro_steps": 3}),
@@ -143,18 +145,26 @@ FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
         trainer.wire, "reduce_scatter", lambda own, whole: None
     ),
     ("zero1", "updated twice"): twice("optimizer", "step"),
+    ("zero2", "not scattered"): lambda trainer: setattr(
+        trainer.wire, "start_reduce_scatter", lambda own, whole: None
+    ),
+    ("zero2", "updated twice"): twice("optimizer", "step"),
+    ("zero2", "new values stay"): lambda trainer: setattr(
+        trainer.wire, "all_gather", lambda whole, own: None
+    ),
+    ("zero2 in parts", "merged at each"): lambda trainer: setattr(trainer, "_no_sync", nullcontext),
     ("fsdp2", "not scattered"): only_own,
     ("fsdp2", "updated twice"): twice("optimizer", "step"),
     **{
         (name, "last part only"): last_part_only
-        for name in ("ddp in parts", "zero1 in parts", "exp4 in parts")
+        for name in ("ddp in parts", "zero1 in parts", "zero2 in parts", "exp4 in parts")
     },
-    ("zero1 in parts", "merged twice"): twice("", "_merge_after_backward"),
+    ("zero1 in parts", "merged twice"): twice("", "_reduce_after_backward"),
     ("local_sgd", "averaged a step late"): lambda trainer: trainer.optimizer.param_groups[0].update(
         {TRAINED: -1}
     ),
     ("local_sgd", "averaged in the first cycle only"): averaged_once,
-    ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_unmerged", nullcontext),
+    ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_no_sync", nullcontext),
 }
 """(run, fault) -> what plants it; the last of them trains right and moves too much."""
 EVERY = {**{(name, ""): (lambda trainer: None) for name in RUNS}, **FAULTS}

@@ -37,6 +37,7 @@ ON = () if STAND_INS else pytest.mark.gpu
 LOSS_TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "bf16": 2e-2}  # of each step's joined loss, relative
 UPDATES = {
     "adam": "ResourceApplyAdam",
+    "default": "ResourceApplyAdam",  # of the transformers: AdamW
     "momentum": "ResourceApplyMomentum",
     "sgd": "ResourceApplyGradientDescent",
 }

@@ -30,13 +30,12 @@ from multigpu.inputs.encoded import (
 from multigpu.inputs.images import HostImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from multigpu.inputs.plans import Epochs
-from multigpu.inputs.reviews import TABLE
 from multigpu.workloads import description_of, workloads
 from tests.installed import installed
 from tests.multigpu.inputs.stand_ins import make_image_model, make_run, same, shard_lists
 from tests.refusals import refused
 
-MODELS = {"nmt": "nmt_small", "cnn": "resnet_tiny", "deepconn": "deepconn_tiny"}
+MODELS = {"nmt": "nmt_small", "cnn": "resnet_tiny", "deepconn": "deepconn_tiny", "gpt": "gpt_small"}
 SHARDS = [6, 5]
 """Of the shards: a global batch of 11 on two devices."""
 INPUTS = [
@@ -53,7 +52,13 @@ INPUTS = [
         )
     ),
     *(("deepconn", name) for name in ("synthetic", "planted_reviews")),
+    *(("gpt", name) for name in ("synthetic", "pieces_package")),
 ]
+IN_ORDER = {"catalogs", "pieces_package"}
+"""Whose order is the corpus's, whatever the seed."""
+UNITS = {"gpt": 64}
+"""Units of one row; 1 of others but sentences."""
+TABLE = "word_embeddings"  # of the recommender, which another package may bring
 DRAWN = {"synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "planted_reviews"}
 """Whose seed decides what there is, and not only in which order it comes."""
 
@@ -142,13 +147,11 @@ def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(
                 for name, rows in lookups.items()
             )
             if workload != "nmt":
-                assert batch.units == batch.padded_units == SHARDS[
-                    rank
-                ] and batch.loss_terms == tuple(SHARDS)
+                each = [UNITS.get(workload, 1) * rows for rows in SHARDS]
+                assert batch.units == batch.padded_units == each[rank]
+                assert batch.loss_terms == tuple(each)
         assert differ(*batches)
-        assert differ(batches[0], other.batch(step, 0)) is (inputs != "catalogs"), (
-            "of an order that is the corpus's, whatever the seed"
-        )
+        assert differ(batches[0], other.batch(step, 0)) is (inputs not in IN_ORDER)
         if workload == "deepconn":
             assert all(
                 batch.lookups[batch.rank] == {TABLE: np.size(batch.arrays["words"])}

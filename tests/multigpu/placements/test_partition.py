@@ -167,7 +167,7 @@ def test_sections_name_every_variable_once():
         for model in workload.models.values()
         if model.sections
     ]
-    assert {model.workload for model in models} == {"nmt", "cnn", "stacks"}
+    assert {model.workload for model in models} == {"nmt", "cnn", "stacks", "gpt"}
     for model in models:
         named = [variable for section in model.sections for variable in section.variables]
         assert sorted(named) == sorted(v.name for v in model.variables)

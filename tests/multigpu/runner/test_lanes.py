@@ -37,8 +37,9 @@ from multigpu.runner.lanes import (
     sharing_words,
     units,
 )
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.point import Point, launch_of
-from multigpu.runner.sweep import launch_environment, measure
+from multigpu.runner.sweep import measure
 from multigpu.spec.run import Run
 from tests.factory import make_machine
 from tests.multigpu.runner.launched import (

@@ -10,17 +10,18 @@ import pytest
 
 from multigpu.build import build_run, case_of
 from multigpu.spec import rules
+from multigpu.spec.errors import Refused
 from multigpu.spec.rules import (
     RULES,
     devices,
     engines,
     gradients,
     inputs,
+    judge,
     kernels,
     model,
     partition,
     precision,
-    refused,
     stages,
     training,
 )
@@ -42,12 +43,14 @@ IMAGES: dict[str, Any] = {
     "devices": 2,
 }
 WORDS = IMAGES | {"workload": "nmt", "model": "nmt_tiny"}
+TOKENS = IMAGES | {"workload": "gpt", "model": "gpt_tiny"}
 LAYERS = IMAGES | {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split"}
 
-PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]]] = {
+PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
     inputs.known_inputs: (IMAGES, {"inputs": "reviews"}),
     devices.global_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
     model.meaning: (IMAGES, {"sequence_length": 20}),
+    model.context: (TOKENS | {"sequence_length": 16}, {"sequence_length": 17}),
     inputs.batching: (
         WORDS | {"inputs": "lengths_000"},
         {"inputs": "synthetic", "batching": "shared"},
@@ -66,12 +69,18 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
         IMAGES | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"},
         {"execution": "compiled"},
     ),
+    precision.bf16_params: (TOKENS | {"precision": "bf16_params"}, {"placement": "zero1"}),
     precision.half_precision: (IMAGES | {"precision": "fp16"}, {"placement": "zero1"}),
     gradients.micro_steps: (IMAGES | {"micro_steps": 4}, {"batch_size": 3}),
     gradients.micro_sync: (
         IMAGES | {"micro_steps": 2, "micro_sync": "each"},
         {"placement": "independent"},
     ),
+    gradients.recompute: (
+        IMAGES | {"workload": "gpt", "model": "gpt_tiny", "recompute": True},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    gradients.reshard: (IMAGES | {"placement": "fsdp2", "reshard": False}, {"placement": "ddp"}),
     gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
     gradients.gathered_predictions: (
         IMAGES | {"placement": "make_parallel", "processes": "one"},
@@ -79,6 +88,14 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
     ),
     engines.engine: (IMAGES, {"processes": "one"}),
     inputs.feeding: (IMAGES | {"inputs": "digits", "prefetch": 1}, {"inputs": "synthetic"}),
+    devices.slicing: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "slicing": "device"},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    devices.own_layers: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "layout": "channels_last"},
+        {"batch_norm": "fused"},
+    ),
     devices.device_ids: (IMAGES | {"device_ids": "0,3"}, {"devices": 3}),
     devices.nccl_settings: (IMAGES | {"peer_access": "off"}, {"devices": 1}),
     kernels.recurrence: (
@@ -136,33 +153,42 @@ def test_every_rule_is_in_the_registry_once() -> None:
     found = {rule for module in MODULES for rule in rules_in(module, Case)}
     assert found == {*RULES} and len(RULES) == len({*RULES})
     assert {*PLANTED} | UNBUILT | OF_REVIEWS == found, "say in PLANTED what a new rule refuses"
-    of_training = rules_in(training, training.TrainingCase) - {training.training_refused}
+    of_training = rules_in(training, training.TrainingCase) - {training.judge_training}
     assert of_training == {*TRAINING_RULES}
 
 
 @pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
 def test_a_rule_refuses_what_it_is_there_for_and_nothing_else_does(
-    rule: Callable[[Case], str | None],
+    rule: Callable[[Case], None],
 ) -> None:
     refuses_alone(rule, *PLANTED[rule])
 
 
+def said_by(rule: Callable[[Case], None], case: Case) -> str:
+    """The sentence by which a rule refuses a case; "" where it does not."""
+    try:
+        rule(case)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
 def refuses_alone(
-    rule: Callable[[Case], str | None], possible: dict[str, Any], change: dict[str, Any]
+    rule: Callable[[Case], None], possible: dict[str, Any], change: dict[str, Any]
 ) -> None:
     """Check that a Run of these fields is possible, and that this rule refuses the change, no other
     before it.
     """
     run = build_run(**possible)
     case = case_of(run)
-    assert refused(case) is None
+    judge(case)
     planted = Run.built(**possible | change)
-    sentence = rule(case_of(planted))
-    assert sentence and refused(case_of(planted)) == sentence
+    sentence = said_by(rule, case_of(planted))
+    assert sentence and said_by(judge, case_of(planted)) == sentence
     said = refusals.refused("[a-z]", build_run, **possible | change)
     assert said == sentence[0].lower() + sentence[1:]
     before = RULES[: RULES.index(rule)]
-    assert all(earlier(case_of(planted)) is None for earlier in before)
+    assert not any(said_by(earlier, case_of(planted)) for earlier in before)
 
 
 def test_a_run_is_plain_data_until_it_is_judged() -> None:
@@ -182,5 +208,5 @@ def test_a_run_is_plain_data_until_it_is_judged() -> None:
 def test_a_workload_of_one_framework_is_not_built_in_the_other() -> None:
     case = case_of(build_run(**IMAGES))
     alone = Case(case.run, case.row, case.model, ("tensorflow",), case.inputs)
-    sentence = model.framework(alone)
-    assert sentence and "'torch'" in sentence and refused(alone) == sentence
+    sentence = said_by(model.framework, alone)
+    assert "'torch'" in sentence and said_by(judge, alone) == sentence

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multigpu.user_model.wrap.recorder import RecordingFailed
+from multigpu.engines.torch.recorder import RecordingFailed
 from multigpu.user_model.wrap.settings import Settings
 from multigpu.user_model.wrap.trainer import ModelTrainer
 from tests.multigpu.user_model.cases import apart, batch, falling, loss_of, momentum, tiny

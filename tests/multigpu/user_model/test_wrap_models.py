@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu import SGD, Adam, AdamW, wrap
-from multigpu.user_model.wrap.blocks import blocks_of, check_ties
+from multigpu.engines.torch.blocks import blocks_of, check_ties
 from tests.multigpu.runner.launched import PATHS
 from tests.multigpu.user_model.cases import Block, apart, batch, loss_of, momentum, tiny
 

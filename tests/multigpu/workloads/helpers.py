@@ -71,6 +71,13 @@ def labelled(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
     }
 
 
+def tokens(model: Model, rows: int, length: int = 9, seed: int = 0) -> dict[str, Tensor]:
+    """A batch of random tokens, each of which is to be told from those before it."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(model.config.vocabulary, (rows, length + 1), generator=generator)
+    return {"tokens": drawn[:, :-1], "targets": drawn[:, 1:]}
+
+
 def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:
     """Of every parameter, in order."""
     return list(torch.autograd.grad(loss, list(module.parameters())))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from multigpu.spec.model import Model
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.torch import build, parts
@@ -31,7 +32,7 @@ def images(model: Model = TINY, dtype: torch.dtype = torch.float64) -> dict[str,
     }
 
 
-def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
+def small(network: net.Network, shape: net.Shape) -> nn.Sequential:
     """A network's modules with random values, in float64."""
     module = nn.Sequential(parts(network, shape)).double()
     generator = torch.Generator().manual_seed(1)
@@ -44,7 +45,7 @@ def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ((L.Residual((L.Convolution(1, 1, L.NO_PADS, 3),)),), "cannot be added"),
+        ((L.Residual((L.Convolution(1, 1, net.NO_PADS, 3),)),), "cannot be added"),
         ((L.Concat(((), (L.MaxPool(2, 2),))),), "cannot be concatenated"),
         ((L.Dense(3),), "flatten it first"),
         ((L.MaxPool(9),), "does not fit"),
@@ -52,8 +53,8 @@ def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
         ((L.Dropout(0.0),), "leave the layer out"),
     ],
 )
-def test_what_does_not_fit_is_refused(network: L.Network, message: str) -> None:
-    refused(message, L.trace, network, (2, 8, 8))
+def test_what_does_not_fit_is_refused(network: net.Network, message: str) -> None:
+    refused(message, net.trace, network, (2, 8, 8))
     refused("NHWC", build, TINY, "NHWC")
 
 
@@ -74,7 +75,7 @@ WINDOWS = [  # kernel, stride, pads, height and width
 
 @pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
 def test_windows_are_those_of_an_explicitly_padded_image(
-    kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]
+    kernel: Any, stride: int, pads: net.Pads, size: tuple[int, int]
 ) -> None:
     """Of which average pooling leaves the padding out of the mean."""
     pool, shape, x = (
@@ -86,12 +87,12 @@ def test_windows_are_those_of_an_explicitly_padded_image(
     sides = (left, right, top, bottom)
     expected = F.max_pool2d(F.pad(x, sides, value=-torch.inf), kernel, stride)
     assert torch.equal(small((pool,), shape)(x), expected)
-    assert expected.shape[1:] == L.trace((pool,), shape).output
+    assert expected.shape[1:] == net.trace((pool,), shape).output
     convolution = L.Convolution(kernel, stride, pads, 4, bias=True)
     module = small((convolution,), shape)
     expected = F.conv2d(F.pad(x, sides), *module.parameters(), stride)
     assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
-    assert expected.shape[1:] == L.trace((convolution,), shape).output
+    assert expected.shape[1:] == net.trace((convolution,), shape).output
     try:
         module = small((L.AveragePool(kernel, stride, pads),), shape)
     except NotImplementedError as error:

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from multigpu.spec.model import LSTM_PASSES, Model, Optimizer
 from multigpu.workloads import find_model, part_of, workloads
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.nmt.description import (
     NmtConfig,
@@ -164,7 +165,7 @@ def test_operations_equal_those_that_pytorch_counts(model: Model) -> None:
     """On the meta device, at full size; the sums of response normalisation, which PyTorch's counter
     sees, are no part of ours.
     """
-    layers = L.steps(model.config.network, model.config.image_shape)
+    layers = net.steps(model.config.network, model.config.image_shape)
     with torch.device("meta"):
         module = module_of(model, "channels_last")
         batch = {
@@ -201,7 +202,9 @@ def test_memory_passes_by_hand() -> None:
         )
     )
     size = 5 * 5
-    whole = L.trace((block, L.Relu(), L.AveragePool(5, 1), L.Flatten(), L.Dropout(0.5)), (2, 5, 5))
+    whole = net.trace(
+        (block, L.Relu(), L.AveragePool(5, 1), L.Flatten(), L.Dropout(0.5)), (2, 5, 5)
+    )
     products, norms, pooled = 2 * 3 * (2 + 4) * size, 8 * (4 + 2) * size, 2 * (2 * size + 2)
     assert whole.passes == products + norms + 2 * 2 * size + pooled + 2 * (2 + 2)
     # the gradient of the image is nobody's: the first convolution touches both ends twice
@@ -210,7 +213,7 @@ def test_memory_passes_by_hand() -> None:
     ends = prod(tiny.config.image_shape) + prod(first.trace(tiny.config.image_shape, "").output)
     assert (
         tiny.memory_passes_per_unit
-        == L.trace(tiny.config.network, tiny.config.image_shape).passes - ends
+        == net.trace(tiny.config.network, tiny.config.image_shape).passes - ends
     )
     # one layer of 2 features from 3, then 2 of 2, a head of 5 classes
     stack = describe(

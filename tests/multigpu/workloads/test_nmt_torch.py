@@ -17,7 +17,8 @@ from multigpu.inputs.batch import Batch
 from multigpu.spec.model import Model
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.torch import build, library_loss
+from multigpu.workloads.nmt.torch import build
+from multigpu.workloads.nmt.torch_sequences import library_loss
 from tests.multigpu.workloads.helpers import filled, gradients, sentences
 from tests.refusals import refused
 

@@ -33,11 +33,13 @@ from multigpu_study.claims import (
     to_json,
     wording,
 )
-from multigpu_study.claims.core import KNOWN, VERDICTS, selection
+from multigpu_study.claims.core import VERDICTS
+from multigpu_study.claims.figures import figure, figure_of
 from multigpu_study.claims.html import claims_table, page_title, scoreboard, tally
+from multigpu_study.claims.reading import KNOWN, selection
 from multigpu_study.claims.results import Setting
 from multigpu_study.claims.statistics import repeats_needed
-from multigpu_study.claims.wording import SYMBOLS, figure, figure_of, stated
+from multigpu_study.claims.wording import SYMBOLS, stated
 from tests.refusals import refused
 from tests.study.claims.cases import CASES
 from tests.study.claims.planted import result_of

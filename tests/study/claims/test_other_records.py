@@ -20,7 +20,8 @@ from multigpu_study.claims import ClaimResult, all_claims, find_claim, wording
 from multigpu_study.claims.wording import titled
 from multigpu_study.hosts.measure import find_parts
 from multigpu_study.synchrony.averaging import AveragingRecord
-from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
+from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
+from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.record import SynchronyRecord
 from multigpu_study.synchrony.server import CurvePoint

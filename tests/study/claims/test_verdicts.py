@@ -8,9 +8,10 @@ import pytest
 
 from multigpu_study.claims import Contrast, Term, all_claims, find_claim
 from multigpu_study.claims.core import LEVEL
+from multigpu_study.claims.figures import figure
 from multigpu_study.claims.parts import UNMATCHED_SIDES
 from multigpu_study.claims.statistics import student
-from multigpu_study.claims.wording import figure, titled
+from multigpu_study.claims.wording import titled
 from tests.study.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.study.claims.planted import LOUD, QUIET, repeats, result_of
 

@@ -15,8 +15,9 @@ from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost
 from multigpu.machine.machine import gpu_count
 from multigpu.records.collective import CollectiveStore, joined
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import LEFT
-from multigpu.runner.sweep import launch_environment, make_plan
+from multigpu.runner.sweep import make_plan
 from multigpu.spec.collective import (
     CollectiveRun,
     parse_size,

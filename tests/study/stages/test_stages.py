@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from multigpu.build import build_run
-from multigpu.placements.stage_cost import (
+from multigpu.placements.stage_split import RULES
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
+from multigpu.workloads import description_of, find_model
+from multigpu.workloads.stages import graph_of, places_of
+from multigpu_study.stages.costs import (
     HOST_MODELS,
     NOTHING,
     CopyCost,
@@ -16,12 +22,6 @@ from multigpu.placements.stage_cost import (
     StageCost,
     StagePass,
 )
-from multigpu.placements.stage_split import RULES
-from multigpu.placements.step_bytes import step_bytes
-from multigpu.spec.run import Run
-from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
-from multigpu.workloads import description_of, find_model
-from multigpu.workloads.stages import graph_of, places_of
 from multigpu_study.workloads.deepconn.description import stage_graph
 from tests.refusals import refused
 

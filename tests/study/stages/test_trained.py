@@ -17,10 +17,10 @@ from multigpu.engines.common.session import measurement, open_session
 from multigpu.engines.common.timing import most_steps
 from multigpu.engines.torch.checked import train_reference
 from multigpu.paths import STAGES
-from multigpu.placements.stage_cost import NOTHING, CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu.records.record import RecordStore
 from multigpu.spec.run import Run
 from multigpu.workloads.stages import graph_of
+from multigpu_study.stages.costs import NOTHING, CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu_study.stages.measure import (
     describe,
     found_run,
@@ -203,7 +203,7 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tf: Any) -> Non
     of it.
     """
     from multigpu.engines.tensorflow.devices import Devices
-    from multigpu.engines.tensorflow.stage_costs import PassClock, as_written
+    from multigpu_study.stages.tensorflow_costs import PassClock, as_written
 
     devices = Devices(run_of("deepconn_tiny", "tensorflow", placement="single", devices=1))
     with devices.at(0), as_written():
@@ -225,7 +225,7 @@ def test_measured_costs_make_a_record_with_the_best_placement(
     if framework == "tensorflow":
         request.getfixturevalue("tf")
     # of two calls each
-    costs = importlib.import_module(f"multigpu.engines.{framework}.stage_costs").measure_costs(
+    costs = importlib.import_module(f"multigpu_study.stages.{framework}_costs").measure_costs(
         run, [4, 1 << 16], 2
     )
     graph = graph_of(run)

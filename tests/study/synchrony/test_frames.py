@@ -8,14 +8,10 @@ import pytest
 
 from multigpu.analysis.points import where
 from multigpu_study.analysis import synchrony
-from multigpu_study.analysis.synchrony import (
-    devices_frame,
-    downpour_frame,
-    large_batch_frame,
-    memory_frame,
-    synchrony_frame,
-)
-from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
+from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame
+from multigpu_study.analysis.synchrony import memory_frame, synchrony_frame
+from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
+from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ConstantRate, ProtocolExperiment
 from multigpu_study.synchrony.grid import find_grid
 from multigpu_study.synchrony.problems import DigitsProblem, LinearRegression

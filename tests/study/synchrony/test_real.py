@@ -17,12 +17,13 @@ import psutil
 import pytest
 import torch
 
+from multigpu_study.synchrony.exchange import arithmetic_of, open_exchange
 from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.on_device import DeviceArithmetic
 from multigpu_study.synchrony.problems import LinearProblem, LinearRegression
 from multigpu_study.synchrony.real import Processes, run_real
 from multigpu_study.synchrony.record import make_record
-from multigpu_study.synchrony.server import LEFT, Server, arithmetic_of, open_exchange
+from multigpu_study.synchrony.server import LEFT, Server
 from multigpu_study.synchrony.simulate import simulate
 from multigpu_study.synchrony.theory import measured_law, predict
 from tests.multigpu.runner.listening import overheard

@@ -15,7 +15,8 @@ from multigpu.grids.expand import read_entries
 from multigpu.records.record import RecordStore
 from multigpu_study.synchrony import measure as module
 from multigpu_study.synchrony.averaging import AveragingExperiment
-from multigpu_study.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
+from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
+from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.grid import (
     APART,

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise
-from multigpu.inputs.reviews import StoredReviews
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, optimizer_of, workloads
+from multigpu_study.workloads.deepconn.reviews import StoredReviews
 from multigpu_study.workloads.deepconn.torch import build
 
 

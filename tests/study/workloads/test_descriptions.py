@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from multigpu.spec.model import Model, Variable
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn import densenet
-from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu_study.published import load_published
 from multigpu_study.workloads.deepconn import description as deepconn
@@ -38,7 +38,7 @@ def test_what_document_001_counts_for_cifar() -> None:
         ("densenet40_k12", 12, 357_491),
         ("densenet100_k12", 32, 2_217_411),
     ):
-        whole = L.trace(densenet.cifar(layers, 12, transition=24), (3, 32, 32))
+        whole = net.trace(densenet.cifar(layers, 12, transition=24), (3, 32, 32))
         assert sum(v.elements for v in whole.variables) == narrowed
         assert counted_by_the_document(whole.variables) == published[name]
 

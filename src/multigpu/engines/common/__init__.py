@@ -1,1 +1,1 @@
-"""What both frameworks' engines share."""
+"""Parts shared by both frameworks' engines."""

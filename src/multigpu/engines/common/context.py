@@ -1,4 +1,4 @@
-"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's
+"""Share the context of a trainer among frameworks: what follows from a Run alone, and how a user's
 model is compared. Imports no framework.
 """
 
@@ -69,7 +69,7 @@ class Carries:
         (True,) or both.
     algorithms: all-reduces that are written out. staged: variables fetched a step ahead.
     tables: tables at homes of their own, and rows gathered elsewhere than where they live.
-    losses: where the loss is computed.
+    losses: where the loss is computed. copied_anew: variables that devices have for a step alone.
     """
 
     reductions: Mapping[str, tuple[bool, ...]]
@@ -77,6 +77,7 @@ class Carries:
     staged: bool = False
     tables: bool = False
     losses: tuple[str, ...] = ("replica",)
+    copied_anew: bool = False
 
     def ignored(self, placement: Placement) -> str | None:
         """The first field of the row, with its value, that the trainer would pass over."""
@@ -89,6 +90,7 @@ class Carries:
             "embeddings": row.embeddings != row.variables and not self.tables,
             "lookup": row.lookup not in ("replica", row.embeddings) and not self.tables,
             "loss": row.loss not in self.losses,
+            "copied_anew": row.copied_anew and not self.copied_anew,
         }
         name = next((name for name, is_so in ignored.items() if is_so), None)
         return f"{name} {getattr(row, name)!r}" if name else None
@@ -124,8 +126,8 @@ def functions_of(run: Run) -> dict[str, Any]:
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the
-    stage that reads it.
+    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
+    device of the stage that reads it.
     """
     staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
     assert staged
@@ -162,7 +164,7 @@ class RunSession:
         return shards
 
     def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> dict[str, Any]:
-        """What is known in every framework of the replica at `place` among those of this process,
+        """Return the framework-free figures of the replica at `place` among those of this process,
         after the timed steps.
         """
         first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
@@ -205,8 +207,8 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """What a Run's comparison found, as parts of a Record say it; a process compares a Run once,
-    and not at all where an earlier launch did (`EQUALITY_KNOWN`).
+    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once, and
+    not at all where an earlier launch did (`EQUALITY_KNOWN`).
     """
     if os.environ.get(EQUALITY_KNOWN):
         return {"equivalence": None}

@@ -1,4 +1,4 @@
-"""What a failure of a Run is called, decided without importing its framework."""
+"""Classify a Run's failure without importing its framework."""
 
 from multigpu.records.base import Status
 from multigpu.spec.errors import JobError, Unsupported, own_line

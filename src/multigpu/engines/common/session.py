@@ -1,4 +1,4 @@
-"""What every engine's session offers to the programs that measure, and how its numbers become a
+"""Define the session that engines offer to the programs that measure, and turn its numbers into a
 Record's measurement.
 """
 

@@ -20,7 +20,9 @@ DISAGREEMENT = 0.01
 
 
 class TimedDevice(Protocol):
-    """What the clock needs of a device. A mark is a point on the device's own time line."""
+    """The operations that the clock needs of a device. A mark is a point on the device's own time
+    line.
+    """
 
     def mark(self) -> Any: ...
 

@@ -70,9 +70,13 @@ def update_plainly(
 ) -> None:
     """PyTorch's rules, written out; step: from 1 on."""
     for name, value in values.items():
-        gradient = gradients[name] + rule.weight_decay * value
+        gradient = gradients[name]
+        if rule.name == "adamw":
+            value *= 1 - rule.rate * rule.weight_decay
+        else:
+            gradient = gradient + rule.weight_decay * value
         own = slots.setdefault(name, [np.zeros_like(value) for _ in range(2)])
-        if rule.name == "adam":
+        if rule.name != "sgd":
             own[0] = rule.beta1 * own[0] + (1 - rule.beta1) * gradient
             own[1] = rule.beta2 * own[1] + (1 - rule.beta2) * gradient**2
             mean, square = own[0] / (1 - rule.beta1**step), own[1] / (1 - rule.beta2**step)

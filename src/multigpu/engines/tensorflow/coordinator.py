@@ -209,7 +209,7 @@ class CoordinatorSession(Session):
         return CoordinatedTrainer(self.context)
 
     def time(self) -> list[dict[str, Any]]:
-        """What the coordinator knows of each replica; the workers tell the rest."""
+        """Return the coordinator's figures of each replica; the workers tell the rest."""
         return [
             {name: value for name, value in part.items() if name != "peak_memory_gib"}
             for part in super().time()

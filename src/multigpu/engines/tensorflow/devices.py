@@ -57,7 +57,7 @@ def prepare_member(run: Run, threads: int) -> None:
 
 
 def rewrite(arithmetic: bool) -> None:
-    """What TensorFlow may rewrite in graphs from now on: sums and products (its default), but never
+    """Set how TensorFlow may rewrite graphs from now on: sums and products (its default), but never
     NHWC into NCHW.
     """
     tf.config.optimizer.set_experimental_options(

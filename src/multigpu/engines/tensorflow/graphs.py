@@ -1,5 +1,5 @@
-"""What TensorFlow made of a step: the graphs it partitioned by device, the copies between them, and
-where each part ran.
+"""Inspect the graphs that TensorFlow made of a step: the graphs it partitioned by device, the
+copies between them, and where each part ran.
 """
 
 import math

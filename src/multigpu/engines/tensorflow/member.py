@@ -99,7 +99,7 @@ class Server:
         self.stage("warm-up")
 
     def time(self) -> list[dict[str, Any]]:
-        """What a worker knows of itself; asked when the steps are done."""
+        """Return a worker's own figures; asked when the steps are done."""
         self.stage("timed")
         rank = self.order["rank"]
         if rank < 0:
@@ -121,7 +121,7 @@ class Server:
 
 
 def open_member(run: Run, order: dict[str, Any], pipe: Line) -> Any:
-    """What answers the words "warm" and "timed" in this process."""
+    """Open this process's part, which answers the words "warm" and "timed"."""
     startup_s = time.time() - psutil.Process().create_time()
     hook = load_hook(os.environ.get("MULTIGPU_HOOK"))
 

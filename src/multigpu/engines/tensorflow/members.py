@@ -27,8 +27,8 @@ Processes = Sequence["subprocess.Popen[bytes]"]
 
 
 class Launch(Protocol):
-    """What is asked of a launch (`runner.plan.Plan`): its name, its hosts, the number and the
-    address of this one, and where host 0's program hears the others, "address:port".
+    """The parts of a launch that members need (`runner.plan.Plan`): its name, its hosts, the number
+    and the address of this one, and where host 0's program hears the others, "address:port".
     """
 
     launch_id: str
@@ -48,8 +48,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def device_environment(device_type: str, place: int) -> dict[str, str]:
-    """What lets a process see one GPU of this host alone (of those that this process may use), or
-    none (place -1, or CPUs).
+    """Return the environment in which a process sees one GPU of this host alone (of those that this
+    process may use), or none (place -1, or CPUs).
     """
     if device_type == "cpu" or place < 0:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -132,7 +132,7 @@ class Outpost:
     connection: Line
 
     def ask(self, word: str, content: Any = None) -> Any:
-        """What it answers; EOFError: it has gone."""
+        """Ask a member and return its answer; EOFError: it has gone."""
         self.connection.send((word, content))
         return self.connection.recv()
 
@@ -194,8 +194,8 @@ class Gathering:
 
 
 def attend(plan: Launch) -> None:
-    """What the program of every host but the first does: what host 0's asks, until that is over or
-    has gone without a word (SystemExit).
+    """Run the program of every host but the first: what host 0's asks, until that is over or has
+    gone without a word (SystemExit).
     """
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)

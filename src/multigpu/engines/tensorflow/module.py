@@ -1,4 +1,4 @@
-"""What the engine asks of a workload's model in TensorFlow: pure functions of values, with no
+"""Define the interface of a workload's model in TensorFlow: pure functions of values, with no
 variable and no device inside.
 """
 

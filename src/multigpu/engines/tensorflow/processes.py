@@ -221,7 +221,9 @@ class Session:
         return [answers[member.name] for member in asked]
 
     def _hear(self, member: Member) -> tuple[str, Any]:
-        """What a member says; a failure ends the Run, by the first cause among all members."""
+        """Receive one message of a member; a failure ends the Run, by the first cause among all
+        members.
+        """
         said = self._one(member)
         if said is not None and said[0] != "fault":
             return said

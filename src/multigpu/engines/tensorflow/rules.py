@@ -20,13 +20,13 @@ STEP, RATE, EPSILON, TERMS = (
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
-    """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon,
-    each replica's divisor. Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) /
-    c1 x m / (sqrt(v) + epsilon sqrt(c2)), with c = 1 - beta^(step + 1): PyTorch's rule, whose
-    epsilon stands beside the corrected root, multiplied out.
+    """Return the numbers that a step needs, shape (3 + replicas,): its index, the rule's rate and
+    epsilon, each replica's divisor. Adam's bias corrections enter here, in float64: w <- w - rate
+    sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with c = 1 - beta^(step + 1): PyTorch's rule,
+    whose epsilon stands beside the corrected root, multiplied out.
     """
     rate, epsilon = rule.rate, 0.0
-    if rule.name == "adam":
+    if rule.name != "sgd":
         first, second = 1 - rule.beta1 ** (step + 1), 1 - rule.beta2 ** (step + 1)
         rate, epsilon = rule.rate * second**0.5 / first, rule.epsilon * second**0.5
     return np.array([step, rate, epsilon, *terms], dtype=dtype.as_numpy_dtype)
@@ -49,9 +49,12 @@ def apply(
     that come at once wait for each other.
     """
     dtype = gradient.dtype
-    if rule.weight_decay:
+    if rule.name == "adamw":  # by the rule's own rate, not the corrected one
+        shrunk = tf.constant(rule.rate * rule.weight_decay, dtype) * variable.read_value()
+        variable.assign_sub(shrunk, use_locking=locking)
+    elif rule.weight_decay:
         gradient = gradient + tf.constant(rule.weight_decay, dtype) * variable.read_value()
-    if rule.name == "adam":
+    if rule.name != "sgd":
         nothing = tf.zeros([], dtype)  # bias corrections are in the rate already
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -98,7 +101,7 @@ def apply_rows(
             "weight decay with sparse gradients: choose embedding_gradients 'dense'"
         )
     dtype = rows.dtype
-    if rule.name == "adam":
+    if rule.name != "sgd":
         mean, square = slots
         for slot, decay, addition in ((mean, rule.beta1, rows), (square, rule.beta2, rows * rows)):
             slot.assign(slot.read_value() * tf.constant(decay, dtype))

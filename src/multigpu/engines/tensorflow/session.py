@@ -116,8 +116,8 @@ class Session(RunSession):
             self.devices.synchronise()
 
     def waits(self, steps: int) -> list[list[float]]:
-        """What the first `steps` steps waited for their batches, s, in one list: one thread makes
-        those of all replicas.
+        """Return the seconds that each of the first `steps` steps waited for its batch, in one
+        list: one thread makes those of all replicas.
         """
         return [[wait for step, wait in sorted(self.feed.waits.items()) if step < steps]]
 

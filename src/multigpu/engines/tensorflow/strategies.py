@@ -142,8 +142,8 @@ class StrategyTrainer(Trainer):
         return rows, ids
 
     def _gradients(self, rank: int, tower: Tower, batch: Tensors) -> dict[str, Any]:
-        """What a replica hands on: a table's gradient as rows where that is on the host, else of
-        the table's size, as in document 000.
+        """Return the gradients that a replica hands on: a table's gradient as rows where that is on
+        the host, else of the table's size, as in document 000.
         """
         gradients: dict[str, Any] = dict(tower.gradients)
         for name in self.tables:

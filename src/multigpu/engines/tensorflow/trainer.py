@@ -57,8 +57,8 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """What one replica's tower hands to the merge. ids, rows: table -> ids (n,) and the gradient of
-    each of these rows (n, width).
+    """One replica's loss and gradients, handed to the reduction. ids, rows: table -> ids (n,) and
+    the gradient of each of these rows (n, width).
     """
 
     gradients: Tensors = field(default_factory=dict)
@@ -67,8 +67,8 @@ class Tower:
 
 
 class Trainer:
-    """What in-graph placements have in common; subclasses say how values come and gradients go.
-    uncounted: why bytes are not, or "".
+    """Base of in-graph placements; subclasses say how values come and gradients go. uncounted: why
+    bytes are not, or "".
     """
 
     uncounted = ""
@@ -126,7 +126,7 @@ class Trainer:
         return zeros_variable(shape, self.devices.dtype, self.devices.name(place), name)
 
     def _slots(self, shape: tuple[int, ...], place: int, name: str) -> list[tf.Variable]:
-        """What the rule keeps beside a variable that it updates at `place`."""
+        """Create the optimizer's slots beside a variable that it updates at `place`."""
         return [
             self._zeros(shape, place, f"{name}_{slot}")
             for slot in rules.slot_names(self.context.rule)
@@ -137,7 +137,9 @@ class Trainer:
             return tf.identity(tensor)
 
     def terms(self, shards: list[Shard]) -> list[int]:
-        """What each replica's summed loss is divided by: the global batch's terms, or its own."""
+        """Return the divisor of each replica's summed loss: the global batch's terms, or
+        its own.
+        """
         return [shard.batch.global_loss_terms for shard in shards]
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:

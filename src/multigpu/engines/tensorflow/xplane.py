@@ -76,9 +76,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of operations mean. pulls: values and rows travel to the replica. fused:
-    forward and backward are one function.
-    tables: names of embeddings. places: operation -> where the partitioned graph ran it.
+    """The meanings of operations' names. pulls: values and rows travel to the replica. fused:
+    forward and backward are one function. tables: names of embeddings. places: operation -> where
+    the partitioned graph ran it.
     """
 
     replicas: int

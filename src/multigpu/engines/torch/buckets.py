@@ -16,11 +16,9 @@ from torch import Tensor, nn
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
+from multigpu.placements.traffic import BUCKET_MIB, FIRST_BUCKET_MIB, neighbours
 
-FIRST_BUCKET_MIB = 1.0  # the library's own choice: a small first bucket starts the wire early
 LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
-
-BUCKET_MIB = 25.0
 
 
 class Bucket:
@@ -31,6 +29,7 @@ class Bucket:
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
         self.start()
+        self.summed: list[Tensor] = []
         self.flat: Tensor | None = None
         if not grouped and len(parameters) > 1:
             self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
@@ -87,21 +86,11 @@ def start_all_reduce(tensors: list[Tensor]) -> Any:
 def group_by_size(
     parameters: list[nn.Parameter], limit_mib: float, first_mib: float
 ) -> list[list[nn.Parameter]]:
-    """Neighbours together until a group reaches the limit (the first its own), as the library does;
-    what is as large stands alone.
-    """
-    groups: list[list[nn.Parameter]] = [[]]
-    size, limit = 0.0, first_mib
-    for parameter in parameters:
-        own = parameter.numel() * parameter.element_size() / 2**20
-        if own >= limit_mib and groups[-1]:
-            groups.append([])
-        groups[-1].append(parameter)
-        size += own
-        if size >= limit or own >= limit_mib:
-            groups.append([])
-            size, limit = 0.0, limit_mib
-    return [group for group in groups if group]
+    """Neighbours together as `traffic.neighbours` says."""
+    sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
+    return [
+        [parameters[index] for index in group] for group in neighbours(sizes, limit_mib, first_mib)
+    ]
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
@@ -230,8 +219,10 @@ class BucketReducer:
     def no_sync(self) -> Iterator[None]:
         """While this lasts, gradients add up where they are and none is sent."""
         self.holding = True
-        yield
-        self.holding = False
+        try:
+            yield
+        finally:
+            self.holding = False
 
     def _send(self, bucket: Bucket) -> None:
         if self.in_backward and self.wire.replicas == 1:
@@ -249,6 +240,16 @@ class BucketReducer:
             for parameter in bucket.parameters:
                 parameter.grad = None
 
+    def add_up(self) -> None:
+        """After the backward of a part of the step: keep its sums, for those of the last part."""
+        for bucket in self.buckets:
+            self._arrive(bucket)
+            if bucket.summed:
+                torch._foreach_add_(bucket.summed, bucket.messages)
+            else:
+                bucket.summed = [message.clone() for message in bucket.messages]
+        self.start()
+
     def update(self) -> None:
         """After a backward: as each bucket returns, apply the rule to its parameters, or wait for
         what was done in backward.
@@ -261,6 +262,9 @@ class BucketReducer:
         for part, optimizer in self.updates:
             for bucket in part:
                 self._arrive(bucket)
+                if bucket.summed:
+                    torch._foreach_add_(bucket.messages, bucket.summed)
+                    bucket.summed = []
             if self.scale is None:
                 optimizer.step()
         if self.scale is not None:

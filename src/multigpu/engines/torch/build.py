@@ -3,6 +3,7 @@
 from typing import Any
 
 from multigpu.engines.common.context import all_replicated, check_carried
+from multigpu.engines.torch.data_parallel import DataParallelTrainer
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import (
@@ -10,6 +11,7 @@ from multigpu.engines.torch.replicated import (
     ReplicatedTrainer,
     ShardedUpdateTrainer,
 )
+from multigpu.engines.torch.scattered import ScatteredTrainer
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
@@ -31,12 +33,16 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
         return SplitTrainer
     if placement.compute == "sections":
         return PipelineTrainer
+    if placement.copied_anew and processes == "one":
+        return DataParallelTrainer
     if all_replicated(placement):
         if processes == "one":
             return CopiesTrainer
         if placement.reduction == "average":
             return AveragedTrainer
-        return ShardedUpdateTrainer if placement.update == "sharded" else ReplicatedTrainer
+        if placement.update == "sharded":
+            return ScatteredTrainer if placement.overlap else ShardedUpdateTrainer
+        return ReplicatedTrainer
     if placement.variables == "sharded":
         return FullyShardedTrainer
     return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer

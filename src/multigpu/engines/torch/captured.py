@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.recorder import CudaRecorder, RecordingFailed
 from multigpu.engines.torch.trainer import Trainer
 from multigpu.spec.errors import Unsupported
 from multigpu.workloads.tensors import to_device
@@ -97,7 +98,7 @@ class CapturedTrainer:
         self.graphs: dict[Hashable, Graph] = {}
         self.seen: dict[Hashable, int] = {}
         self.counted: dict[Hashable, dict[str, int]] = {}
-        self.pool = torch.cuda.graph_pool_handle()
+        self.recorder = CudaRecorder(self.device.torch, torch.cuda.graph_pool_handle())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
@@ -146,13 +147,14 @@ class CapturedTrainer:
         inputs = Shard(
             shard.batch, fixed, shard.host, None if shard.terms is None else shard.terms.clone()
         )
-        torch.cuda.synchronize(self.device.torch)
-        graph = torch.cuda.CUDAGraph()
-        # other threads (NCCL's watchdog) may go on asking the driver while this one records
-        with torch.cuda.graph(
-            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
-        ):
-            (loss,), counted = self.trainer.counted_step([inputs])
+        try:
+            with torch.cuda.stream(self.stream):
+                graph, ((loss,), counted) = self.recorder.record(
+                    lambda: self.trainer.counted_step([inputs])
+                )
+        except RecordingFailed as failed:
+            assert failed.__cause__ is not None
+            raise failed.__cause__ from None
         if counted != self.counted[key]:
             raise RuntimeError(
                 f"the captured step moves {counted} bytes, the eager one {self.counted[key]}"

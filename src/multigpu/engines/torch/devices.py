@@ -63,7 +63,7 @@ class Device:
         if self.cuda:
             torch.cuda.set_device(self.torch)
             torch.cuda.manual_seed(random_seed(run.seed, rank))
-            allowed = run.precision in ("tf32", *AUTOCAST)
+            allowed = run.precision in ("tf32", "bf16_params", *AUTOCAST)
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark

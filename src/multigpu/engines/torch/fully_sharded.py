@@ -9,10 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import object_collectives
+from multigpu.engines.torch.blocks import gathered_parts
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.wire import Wire, gather, scatter
@@ -59,11 +60,20 @@ class CountedScatter(Counted):
 
 class FullyShardedTrainer(ReplicatedTrainer):
     """Every replica keeps a piece of each variable, its gradient and its states: a stretch of the
-    first dimension. The library gathers a part (a layer of a sequence; else the model) before its
-    forward and its backward, frees it after, and scatters summed gradients.
+    first dimension. The library gathers a part (`blocks.gathered_parts`; else the model) before its
+    forward and, unless the Run keeps it so long, before its backward, frees it after, and scatters
+    summed gradients.
     """
 
     carries = Carries({"reduce_scatter": (True,)})
+
+    def _compile(self, module: Any) -> None:
+        """Compile each part that is gathered by itself, in place; else what the model can."""
+        parts = gathered_parts(module)
+        for part in parts.values():
+            part.compile(dynamic=False)
+        if not parts:
+            module.compile_parts()
 
     def _flatten_gradients(self) -> None:
         for parameter in self.parameters.values():
@@ -80,9 +90,13 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _shard(self) -> None:
         mesh = init_device_mesh(self.device.torch.type, (self.replicas,))
-        parts = [part for part in self.module.children() if any(True for _ in part.parameters())]
-        for part in [*(parts if isinstance(self.module, nn.Sequential) else []), self.module]:
-            sharded = fully_shard(part, mesh=mesh, reshard_after_forward=True)
+        low = self.context.run.precision == "bf16_params"
+        policy = (
+            MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
+        )
+        reshard = self.context.run.reshard
+        for part in [*gathered_parts(self.module).values(), self.module]:
+            sharded = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
             # shards may be unequal: each one's loss is a share of the joined mean
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_custom_all_gather(CountedGather(self.wire))
@@ -112,8 +126,10 @@ class FullyShardedTrainer(ReplicatedTrainer):
     @contextmanager
     def _no_sync(self) -> Iterator[None]:
         self._synchronise(False)
-        yield
-        self._synchronise(True)
+        try:
+            yield
+        finally:
+            self._synchronise(True)
 
     def _synchronise(self, wanted: bool) -> None:
         if isinstance(self.module, FSDPModule):

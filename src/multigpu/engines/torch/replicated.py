@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.collectives.spec import LIBRARY, messages, parse_spec
+from multigpu.collectives.spec import LIBRARY
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
+from multigpu.engines.torch.masters import Masters
+from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import (
@@ -27,50 +29,8 @@ from multigpu.engines.torch.variables import (
     strided_view,
     views_of,
 )
-from multigpu.engines.torch.wire import Wire
 from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import laid_out
-from multigpu.spec.run import Run
-
-WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Messages:
-    """All gradients of a replica in one stretch, each message a part of it: nothing is packed.
-    whole: the algorithm of no spec.
-    """
-
-    def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
-        self.wire = wire
-        self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
-        sizes = [parameter.numel() for parameter in parameters]
-        everything = [(whole, list(range(len(sizes))))]
-        found = (
-            messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize)
-            if run.all_reduce_spec
-            else everything
-        )
-        ordered = [parameters[index] for _, members in found for index in members]
-        self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
-        stretches = self.flat.split(
-            [sum(sizes[index] for index in members) for _, members in found]
-        )
-        self.messages = [
-            (stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)
-        ]
-
-    def reduce(self) -> None:
-        """Sum every message over the replicas, in place."""
-        if self.wire.replicas == 1:
-            return
-        for own, algorithm in self.messages:
-            travelling = own if self.type is own.dtype else own.to(self.type)
-            if algorithm == LIBRARY:
-                self.wire.all_reduce(travelling)
-            else:
-                self.wire.reduce(travelling, algorithm)
-            if travelling is not own:
-                own.copy_(travelling)
 
 
 class ReplicatedTrainer(Trainer):
@@ -86,6 +46,7 @@ class ReplicatedTrainer(Trainer):
     )
 
     takes_terms = True
+    masters: Masters | None = None
     messages: Messages | None = None
     gradients: Tensor | None = None
     reducer: BucketReducer | None = None
@@ -96,6 +57,8 @@ class ReplicatedTrainer(Trainer):
         device, dtype = self.device.torch, self.device.dtype
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
+        if run.precision == "bf16_params" and placement.variables == "replica":
+            self.masters = Masters(self.parameters)
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
         if placement.reduction == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
@@ -125,8 +88,15 @@ class ReplicatedTrainer(Trainer):
         elif placement.reduces_gradients:
             self._flatten_gradients()
 
+    def refresh(self) -> None:
+        if self.masters is not None:
+            self.masters.refresh()
+
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        optimizer = make_optimizer(self.context.rule, parameters, self.context.captured)
+        rule, captured = self.context.rule, self.context.captured
+        if self.masters is not None:
+            return self.masters.optimizer(rule, parameters, captured)
+        optimizer = make_optimizer(rule, parameters, captured)
         if self.scale is not None:
             self.scale.watch(optimizer)
         return optimizer
@@ -149,7 +119,8 @@ class ReplicatedTrainer(Trainer):
                 bucket_cap_mb=self.context.run.bucket_mib,
             )
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
-        wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
+        own_type = next(iter(self.parameters.values())).dtype
+        wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else own_type
 
         # without annotations: the library reads them, and not as text
         def compressed(state, bucket):  # type: ignore[no-untyped-def]
@@ -180,7 +151,7 @@ class ReplicatedTrainer(Trainer):
             )
             self.gradients = self.messages.flat
             return
-        self.gradients = flat_gradients(parameters, self.device.torch, self.device.dtype)
+        self.gradients = flat_gradients(parameters, self.device.torch, parameters[0].dtype)
         self.received = [torch.empty_like(self.gradients) for _ in range(self.replicas - 1)]
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
@@ -227,6 +198,9 @@ class ReplicatedTrainer(Trainer):
                     # terms needs the sum
                     loss = losses[-1] * self.replicas if self.wrapped is not None else losses[-1]
                     (loss if self.scale is None else loss * self.scale.scale).backward()
+            if self.reducer is not None and each and not last:
+                with phase("merge"):
+                    self.reducer.add_up()
             if self.gradients is None or not (last or each):
                 continue
             with phase("merge"):
@@ -248,7 +222,8 @@ class ReplicatedTrainer(Trainer):
         if self.reducer is not None:
             self.reducer.start()
         elif self.gradients is None:
-            self.optimizer.zero_grad(set_to_none=True)
+            for parameter in self.parameters.values():
+                parameter.grad = None
         else:
             self.gradients.zero_()
 
@@ -287,7 +262,8 @@ class ReplicatedTrainer(Trainer):
         return result
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        yield from self.parameters.items()
+        named = self.parameters if self.masters is None else self.masters.named
+        yield from named.items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return (

@@ -66,7 +66,8 @@ class Session(RunSession):
         """Each replica's shards, where its step wants them: a global batch that is sliced lies on
         the first device.
         """
-        sliced, mode = self.context.placement.loss == "gpu0", self.run.feed
+        sliced = self.context.placement.loss == "gpu0" or self.run.slicing is not None
+        mode = self.run.feed
         places = [
             (self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each
         ]

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from multigpu.engines.common.context import RunContext
+from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.wire import OneProcessWire, Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, part_of
 
@@ -127,9 +129,26 @@ class Trainer(ABC):
         self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
         self.modules = {rank: build_module(context.run) for rank in self.ranks}
         self.module = self.modules[self.rank]
-        if "compiled" in context.run.execution:
-            for module in self.modules.values():
-                module.compile_parts()
+        for module in self.modules.values():
+            if context.run.recompute:
+                self._recompute(module)
+            if "compiled" in context.run.execution:
+                self._compile(module)
+
+    def _recompute(self, module: nn.Module) -> None:
+        """Let the model's repeated blocks compute their activations again; else `Unsupported`."""
+        blocks = blocks_of(module, None)
+        if not blocks:
+            raise Unsupported(
+                f"recompute is of repeated blocks in a ModuleList or Sequential, and"
+                f" {self.context.run.model!r} has none: leave it out"
+            )
+        for block in blocks.values():
+            recompute(block)
+
+    def _compile(self, module: Any) -> None:
+        """Compile what the model can, in place."""
+        module.compile_parts()
 
     def loss(
         self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None
@@ -197,6 +216,10 @@ class Trainer(ABC):
         """Those whose slots lie on this device (the host's: on each process's first), in one order:
         the rest of what training keeps.
         """
+
+    def refresh(self) -> None:
+        """Bring what `owned` gives, which was written from outside, to what computes."""
+        return  # here both are the same tensors
 
     def piece(self, name: str, value: Tensor) -> Tensor:
         """What of a whole variable `owned` tells: all of it, unless the placement cuts

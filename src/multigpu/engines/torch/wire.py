@@ -118,6 +118,16 @@ class Wire(HostLink):
             self.counts["reduce_scatter"] += whole.nbytes
             scatter(own, whole)
 
+    def start_reduce_scatter(self, own: Tensor, whole: Tensor) -> Any:
+        """As `reduce_scatter`, but returns at once: wait for what it returns, if anything, before
+        reading `own` or changing `whole`.
+        """
+        if self.replicas == 1:
+            own.copy_(whole)
+            return None
+        self.counts["reduce_scatter"] += whole.nbytes
+        return scatter(own, whole, async_op=True)
+
     def all_gather(self, whole: Tensor, own: Tensor) -> None:
         """Every replica's stretch, by rank; `own` may be this one's of `whole`."""
         if self.replicas > 1:

@@ -74,7 +74,7 @@ def _names() -> list[str]:
 
 
 def _call(*words: str, text: str = "") -> str:
-    """What a tool says; an OSError where it fails."""
+    """Run a tool and return its output; an OSError where it fails."""
     done = subprocess.run(words, input=text, capture_output=True, text=True)
     if done.returncode:
         raise OSError(
@@ -163,7 +163,7 @@ class Hosts(contextlib.ExitStack):
             self._limit(name, [INTERFACE])
 
     def _limit(self, name: str, interfaces: list[str]) -> None:
-        """What leaves these interfaces leaves at the links' rate."""
+        """Limit what leaves these interfaces to the links' rate."""
         rule = (
             f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit"
             f" {QUEUE_BYTES}"
@@ -210,7 +210,7 @@ class SimulatedHosts:
     link: str = ""
 
     def cluster(self, devices: int) -> Cluster:
-        """What a launch of so many processes runs on."""
+        """Describe the cluster of a launch of so many processes."""
         needed = -(-devices // self.per_host)
         if needed > self.hosts.count:
             raise ValueError(
@@ -247,4 +247,6 @@ class SimulatedHosts:
         return False
 
     def settle(self, journal: Journal) -> None:
-        """What they knew of failures is in this journal: they share its folder."""
+        """Do nothing, since what hosts knew of failures is in this journal: they share
+        its folder.
+        """

@@ -1,4 +1,4 @@
-"""What a training run has to show so far: kept on every rank, saved with each checkpoint, and made
+"""Collect the curves of a training run: kept on every rank, saved with each checkpoint, and made
 into a Record at the end.
 """
 

@@ -115,7 +115,7 @@ class TrainingSession(Session):
         self.energy_before = self._energy()
 
     def _checkpoint_of_all(self) -> tuple[int, dict[str, Any]] | None:
-        """What the first process finds in the folder, in every process."""
+        """Return, in every process, the checkpoint that the first process finds in the folder."""
         found: Any = None
         if self.context.rank == 0 and checkpoint_path(self.folder).exists():
             try:

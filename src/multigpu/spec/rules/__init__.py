@@ -1,8 +1,8 @@
-"""What cannot be combined in a Run: one registry, a rule a function.
+"""Refuse what cannot be combined in a Run: one registry, a rule a function.
 
 A rule takes a `Case` (the Run, its placement's row, its model's description and what may be chosen
-instead) and returns the sentence that refuses it, or None. To add one, write it into the module of
-its subject and name it in `RULES`.
+instead) and raises `Refused` with a sentence where the Run cannot be. To add one, write it into the
+module of its subject and name it in `RULES`.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,14 @@ from multigpu.spec.rules import (
 )
 from multigpu.spec.rules.case import Case
 
-Rule = Callable[[Case], str | None]
+Rule = Callable[[Case], None]
 
 RULES: tuple[Rule, ...] = (
     model.framework,
     inputs.known_inputs,
     devices.global_batch,
     model.meaning,
+    model.context,
     inputs.batching,
     inputs.shuffle,
     model.one_framework,
@@ -36,13 +37,18 @@ RULES: tuple[Rule, ...] = (
     gradients.wire_dtype,
     gradients.buckets_in_a_graph,
     gradients.all_reduce_spec,
+    precision.bf16_params,
     precision.half_precision,
     gradients.micro_steps,
     gradients.micro_sync,
+    gradients.recompute,
+    gradients.reshard,
     gradients.local_steps,
     gradients.gathered_predictions,
     engines.engine,
     inputs.feeding,
+    devices.slicing,
+    devices.own_layers,
     devices.device_ids,
     devices.nccl_settings,
     kernels.recurrence,
@@ -61,6 +67,7 @@ RULES: tuple[Rule, ...] = (
 """In the order in which they are asked: a rule may rely on those before it."""
 
 
-def refused(case: Case) -> str | None:
-    """The sentence of the first rule that refuses the Run; None if it can be measured."""
-    return next((said for rule in RULES if (said := rule(case)) is not None), None)
+def judge(case: Case) -> None:
+    """Refuse (`Refused`, by the first rule that does) a Run that cannot be measured."""
+    for rule in RULES:
+        rule(case)

@@ -4,6 +4,7 @@ placement from running so.
 
 from typing import Literal, NamedTuple
 
+from multigpu.spec.errors import Refused
 from multigpu.spec.row import Row
 from multigpu.spec.rules.case import Case
 
@@ -97,6 +98,9 @@ def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
         "each replica's own process fetches ahead while its device computes": placement.staged,
     }
     per_device = {
+        "nn.DataParallel is one process, whose threads work for all devices": (
+            placement.copied_anew
+        ),
         "the loss is one over all replicas' predictions, in the process that works on all of"
         " them": placement.loss == "gpu0",
         "one process passes a batch through the parts of the model": (
@@ -127,25 +131,24 @@ def why_not_executed(placement: Row, framework: str, processes: str, execution: 
     return NOT_BUILT
 
 
-def captured(case: Case) -> str | None:
+def captured(case: Case) -> None:
     """A CUDA graph is of GPUs, and warm-up steps come before it."""
     run = case.run
     if "captured" not in run.execution:
-        return None
+        return
     if run.device_type == "cpu":
-        return (
+        raise Refused(
             f"execution {run.execution!r} is a CUDA graph and exists on GPUs only: choose eager on"
             " device_type 'cpu'"
         )
     if run.warmup_steps < 4:
-        return (
+        raise Refused(
             f"warmup_steps {run.warmup_steps} is too few to capture a step: at least 4 are needed"
         )
-    return None
 
 
-def engine(case: Case) -> str | None:
+def engine(case: Case) -> None:
     """An engine must carry the placement out in this framework, shape and form."""
     run = case.run
-    refused = refusal(case.row, run.framework, run.processes, run.execution)
-    return refused.said if refused else None
+    if refused := refusal(case.row, run.framework, run.processes, run.execution):
+        raise Refused(refused.said)

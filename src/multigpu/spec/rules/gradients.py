@@ -1,36 +1,39 @@
 """Rules of how gradients are added up, sent and merged, and of averages of variables."""
 
 from multigpu.collectives.spec import LIBRARY, parse_spec
+from multigpu.spec.errors import Refused
+from multigpu.spec.model import block_of
 from multigpu.spec.rules.case import Case
 
 
-def bucket_mib(case: Case) -> str | None:
+def bucket_mib(case: Case) -> None:
     """Buckets end where the library's reducer merges during backward."""
     run, row = case.run, case.row
     merges = row.overlap and row.reduction == "all_reduce" and run.framework == "torch"
     if run.bucket_mib is None or merges:
-        return None
-    return (
+        return
+    raise Refused(
         f"bucket_mib {run.bucket_mib} has no meaning for placement {run.placement!r}: leave it out"
     )
 
 
-def wire_dtype(case: Case) -> str | None:
+def wire_dtype(case: Case) -> None:
     """Gradients take another type in PyTorch's all-reduce."""
     run, row = case.run, case.row
     if run.wire_dtype is None or (row.reduction == "all_reduce" and case.is_process_a_device):
-        return None
-    return (
+        return
+    raise Refused(
         f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a"
         f" process a device: leave it out with placement {run.placement!r} in {run.framework!r}"
         f" with processes {run.processes!r}"
     )
 
 
-def buckets_in_a_graph(case: Case) -> str | None:
+def buckets_in_a_graph(case: Case) -> None:
     """Buckets of our own are in one captured step of PyTorch."""
     run, row = case.run, case.row
-    captured = row.overlap and case.is_process_a_device and run.execution == "captured"
+    in_buckets = row.overlap and row.reduction == "all_reduce"
+    captured = in_buckets and case.is_process_a_device and run.execution == "captured"
     for field, value, does in (
         (
             "bucket_update",
@@ -44,27 +47,26 @@ def buckets_in_a_graph(case: Case) -> str | None:
         ),
     ):
         if value is not None and not captured:
-            return (
+            raise Refused(
                 f"{field} {value!r} {does}, in one captured step of 'torch': leave it out with"
                 f" placement {run.placement!r} and execution {run.execution!r}, or choose 'ddp' and"
                 " 'captured'"
             )
     if run.bucket_update is not None and run.precision == "fp16":
-        return (
+        raise Refused(
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an"
             " overflow: choose a precision but 'fp16'"
         )
-    return None
 
 
-def all_reduce_spec(case: Case) -> str | None:
+def all_reduce_spec(case: Case) -> None:
     """A spec divides one all-reduce after backward; what is written out runs eagerly."""
     run, row = case.run, case.row
     if run.all_reduce_spec is None:
-        return None
+        return
     divides = row.reduction == "all_reduce" and not row.overlap and row.algorithm is None
     if not divides or not case.is_process_a_device:
-        return (
+        raise Refused(
             f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in"
             f" 'torch' with a process a device: leave it out with placement {run.placement!r}, or"
             " choose 'replicated_allreduce'"
@@ -72,93 +74,121 @@ def all_reduce_spec(case: Case) -> str | None:
     try:
         parts = parse_spec(run.all_reduce_spec)
     except ValueError as error:
-        return str(error)
+        raise Refused(str(error)) from None
     written_out = [part.algorithm for part in parts if part.algorithm != LIBRARY]
     if written_out and run.execution != "eager":
-        return (
+        raise Refused(
             f"all_reduce_spec names {written_out[0]!r}, which runs kernel by kernel only: choose"
             " execution 'eager'"
         )
-    return None
 
 
-def micro_steps(case: Case) -> str | None:
+def micro_steps(case: Case) -> None:
     """Gradients are added up on replicas of the whole model, each part of at least one row."""
     run, row = case.run, case.row
     if run.micro_steps is None:
         if run.micro_sync is None:
-            return None
-        return (
+            return
+        raise Refused(
             f"micro_sync {run.micro_sync!r} has no meaning without micro_steps: leave it out, or"
             " say into how many"
         )
     if not case.is_process_a_device or row.compute != "replica":
-        return (
+        raise Refused(
             f"micro_steps {run.micro_steps} adds up gradients on replicas of the whole model, in"
             f" 'torch' with a process a device: leave it out with placement {run.placement!r} in"
             f" {run.framework!r} with processes {run.processes!r}"
         )
     if case.smallest_shard < run.micro_steps:
-        return (
+        raise Refused(
             f"a replica gets {case.smallest_shard} rows, which cannot be cut into micro_steps"
             f" {run.micro_steps}: choose a larger batch_size"
         )
-    return None
 
 
-def micro_sync(case: Case) -> str | None:
-    """Gradients of each part merge where replicas merge gradients, outside a graph."""
+def micro_sync(case: Case) -> None:
+    """Gradients of each part merge where replicas merge gradients, and are updated once."""
     run, row = case.run, case.row
     if run.micro_sync is None:
-        return None
+        return
     if row.update not in ("replica", "sharded") or not row.reduces_gradients:
         why = (
             "merges none"
             if row.variables == "replica"
             else "has them pushed to one home, once a step"
         )
-        return (
+        raise Refused(
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and "captured" in run.execution:
-        return (
-            f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
-            f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
-            " choose 'eager'"
+    if run.bucket_update is not None:
+        raise Refused(
+            f"micro_sync {run.micro_sync!r} brings each bucket back once for each part, and"
+            f" bucket_update {run.bucket_update!r} would update it each time: leave one of them out"
         )
-    return None
 
 
-def local_steps(case: Case) -> str | None:
+def recompute(case: Case) -> None:
+    """Repeated blocks compute twice on replicas of the whole model, and count nothing twice."""
+    run, named = case.run, case.run.model
+    if not run.recompute:
+        return
+    if not case.is_process_a_device or case.row.compute != "replica":
+        raise Refused(
+            f"recompute {run.recompute} is of replicas of the whole model, in 'torch' with a"
+            f" process a device: leave it out with placement {run.placement!r} in"
+            f" {run.framework!r} with processes {run.processes!r}"
+        )
+    if case.model.unit == "images":
+        raise Refused(
+            f"recompute {run.recompute} computes blocks twice, and batch norm of {named!r} would"
+            " count each batch twice: leave it out"
+        )
+    if not any(block_of(variable.name) for variable in case.model.variables):
+        raise Refused(
+            f"recompute {run.recompute} is of repeated blocks, and {named!r} has none: leave it out"
+        )
+
+
+def reshard(case: Case) -> None:
+    """Only what is gathered can be kept or freed."""
+    run = case.run
+    if run.reshard or case.row.variables == "sharded":
+        return
+    raise Refused(
+        f"reshard {run.reshard} keeps gathered variables until backward, and placement"
+        f" {run.placement!r} gathers none: leave it out or choose 'fsdp2'"
+    )
+
+
+def local_steps(case: Case) -> None:
     """Rates are of whole cycles between two averages of variables."""
     run, row = case.run, case.row
     if run.local_steps is not None and row.reduction != "average":
-        return (
+        raise Refused(
             f"local_steps {run.local_steps} has no meaning for placement {run.placement!r}: leave"
             " it out or choose 'local_sgd'"
         )
     every = run.local_steps or row.semantics.every
     if run.timed_steps % every:
-        return (
+        raise Refused(
             f"timed_steps {run.timed_steps} is no multiple of the {every} steps after which"
             f" placement {run.placement!r} averages: a rate is of whole cycles, so choose"
             f" timed_steps {-(-run.timed_steps // every) * every} or local_steps that divide it"
         )
     if run.warmup_steps < every:
-        return (
+        raise Refused(
             f"warmup_steps {run.warmup_steps} holds no whole cycle of {every} steps, whose bytes"
             f" are counted: choose at least {every}"
         )
-    return None
 
 
-def gathered_predictions(case: Case) -> str | None:
+def gathered_predictions(case: Case) -> None:
     """A loss on the first device is over one prediction an image."""
     run = case.run
     if case.row.loss != "gpu0" or case.model.unit == "images":
-        return None
-    return (
+        return
+    raise Refused(
         f"placement {run.placement!r} gathers one prediction an image, and {run.model!r} has none:"
         " choose an image model"
     )

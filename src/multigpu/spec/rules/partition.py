@@ -1,5 +1,6 @@
 """Rules of a model that is parallel in itself: layers spread over devices, or each of them cut."""
 
+from multigpu.spec.errors import Refused
 from multigpu.spec.model import Model
 from multigpu.spec.parallel import PARTITIONED
 from multigpu.spec.rules.case import Case
@@ -10,80 +11,80 @@ in.
 """
 
 
-def model_parallel(case: Case) -> str | None:
+def model_parallel(case: Case) -> None:
     """Devices share copies of a model, all of them alike, under a placement that divides it."""
     run, parted = case.run, case.row.compute in PARTITIONED
     if run.model_parallel is not None and not parted:
-        return (
+        raise Refused(
             f"model_parallel {run.model_parallel} has no meaning for placement {run.placement!r},"
             " which gives every device the whole model: choose layer_split or tensor_split"
         )
     if parted and run.devices % (run.model_parallel or run.devices):
-        return (
+        raise Refused(
             f"model_parallel {run.model_parallel} does not divide {run.devices} devices into copies"
             " of a model"
         )
-    return None
 
 
-def micro_batches(case: Case) -> str | None:
+def micro_batches(case: Case) -> None:
     """Parts of a batch pass layers that are spread over devices."""
     run = case.run
     if run.micro_batches is None or case.row.compute == "sections":
-        return None
-    return (
+        return
+    raise Refused(
         f"micro_batches {run.micro_batches} has no meaning for placement {run.placement!r}: choose"
         " layer_split"
     )
 
 
-def partition(case: Case) -> str | None:
+def partition(case: Case) -> None:
     """The model, its precision and its shards must be divisible as the placement divides them."""
     run = case.run
     if case.row.compute not in PARTITIONED:
-        return None
+        return
     if run.precision not in ACTIVATION_BYTES:
-        return (
+        raise Refused(
             f"precision {run.precision!r} is not kept between parts of a model: choose"
             f" {', '.join(ACTIVATION_BYTES)}"
         )
     parts = run.micro_batches or 1
     if case.smallest_shard < parts:
-        return (
+        raise Refused(
             f"a copy of the model gets {case.smallest_shard} rows, which cannot be cut into {parts}"
             " micro-batches: choose a larger batch_size"
         )
-    return _sections(case) if case.row.compute == "sections" else _split(case)
+    if case.row.compute == "sections":
+        _sections(case)
+    else:
+        _split(case)
 
 
-def _sections(case: Case) -> str | None:
+def _sections(case: Case) -> None:
     run, degree = case.run, case.dims.degree
     count = len(case.model.sections)
     if not count:
-        return (
+        raise Refused(
             f"placement {run.placement!r} needs a model that declares its sections, and"
             f" {run.model!r} does not"
         )
     if count < degree:
-        return (
+        raise Refused(
             f"{run.model!r} has {count} sections, which cannot be spread over {degree} devices:"
             f" choose at most {count}"
         )
     if run.cross_entropy is not None and run.execution != "eager":
-        return f"cross_entropy {run.cross_entropy!r} of sections runs eagerly only"
-    return None
+        raise Refused(f"cross_entropy {run.cross_entropy!r} of sections runs eagerly only")
 
 
-def _split(case: Case) -> str | None:
+def _split(case: Case) -> None:
     run, named = case.run, f"placement {case.run.placement!r}"
     if reason := uncuttable(case.model, case.dims.degree):
-        return f"{named}: {reason}"
+        raise Refused(f"{named}: {reason}")
     if run.recurrence in ("fused", "persistent"):
-        return (
+        raise Refused(
             f"recurrence {run.recurrence!r} is one call for whole layers, and {named} cuts them:"
             " leave it out"
         )
-    return None
 
 
 def uncuttable(model: Model, devices: int) -> str | None:

@@ -1,49 +1,52 @@
 """Rules of placements that put the stages of one model on devices."""
 
+from multigpu.spec.errors import Refused
 from multigpu.spec.rules.case import Case, Stages
 
 PRECISIONS = ("fp64", "fp32", "tf32")
 """Those that are kept from stage to stage."""
 
 
-def stages(case: Case) -> str | None:
+def stages(case: Case) -> None:
     """One batch passes one model, whose stages stand on as many devices as the Run has."""
     run = case.run
     if case.stages is not None:
-        return _staged(case, case.stages)
-    if run.stage_devices is None:
-        return None
-    return (
-        f"stage_devices {run.stage_devices!r} has no meaning for placement {run.placement!r}:"
-        " choose 'searched'"
-    )
+        _staged(case, case.stages)
+    elif run.stage_devices is not None:
+        raise Refused(
+            f"stage_devices {run.stage_devices!r} has no meaning for placement {run.placement!r}:"
+            " choose 'searched'"
+        )
 
 
-def _staged(case: Case, stages: Stages) -> str | None:
+def _staged(case: Case, stages: Stages) -> None:
     run, named = case.run, f"placement {case.run.placement!r}"
     if stages.places is None:
         staged = ", ".join(stages.staged_workloads())
         advice = f"choose {staged}" if staged else "install a package that adds one with stages"
-        return f"{named} places a model's stages, and workload {run.workload!r} has none: {advice}"
+        raise Refused(
+            f"{named} places a model's stages, and workload {run.workload!r} has none: {advice}"
+        )
     if run.scaling != "strong":
-        return f"{named} gives one batch to one model on all devices: choose scaling 'strong'"
+        raise Refused(
+            f"{named} gives one batch to one model on all devices: choose scaling 'strong'"
+        )
     if run.precision not in PRECISIONS:
-        return (
+        raise Refused(
             f"precision {run.precision!r} is not kept from stage to stage: choose"
             f" {', '.join(PRECISIONS)} for {named}"
         )
     if run.devices > stages.at_most:
-        return f"{named} uses at most {stages.at_most} devices, not {run.devices}"
+        raise Refused(f"{named} uses at most {stages.at_most} devices, not {run.devices}")
     if stages.by_digits != (run.stage_devices is not None):
         verb = "needs" if stages.by_digits else "takes no"
-        return f"{named} {verb} stage_devices, which is {run.stage_devices!r}"
+        raise Refused(f"{named} {verb} stage_devices, which is {run.stage_devices!r}")
     try:
         used = max(stages.places().values()) + 1
     except ValueError as error:
-        return str(error)
+        raise Refused(str(error)) from None
     if used != run.devices:
-        return (
+        raise Refused(
             f"{named} puts stages on {used} device{'s'[: used > 1]}, not {run.devices}: choose"
             f" devices {used}"
         )
-    return None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from multigpu.spec.errors import Refused
 from multigpu.spec.row import Row
 from multigpu.spec.rules.inputs import DRAWN_ANEW
 from multigpu.spec.run import Run
@@ -38,95 +39,93 @@ class TrainingCase:
     can_evaluate: Callable[[], bool]
 
 
-def framework(case: TrainingCase) -> str | None:
+def framework(case: TrainingCase) -> None:
     """PyTorch alone trains to the end."""
     run = case.training.run
     if run.framework == "torch":
-        return None
-    return (
+        return
+    raise Refused(
         f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave"
         " out framework"
     )
 
 
-def placement(case: TrainingCase) -> str | None:
+def placement(case: TrainingCase) -> None:
     """Every device trains a replica, and would train the same again."""
     run, row = case.training.run, case.row
     if not row.semantics.facts.is_reproducible:
         # how old its gradients are depends on who comes when: `multigpu_study.synchrony` counts
         # ages and repeats
-        return (
+        raise Refused(
             f"placement {run.placement!r} is {row.semantics.kind}: training takes one that would"
             " train the same again"
         )
     if row.compute != "replica":
-        return (
+        raise Refused(
             f"placement {run.placement!r} splits one model over devices: training takes one that"
             " gives every device a replica"
         )
-    return None
 
 
-def clip_norm(case: TrainingCase) -> str | None:
+def clip_norm(case: TrainingCase) -> None:
     """A norm of all gradients needs them in one place before the update."""
     run, clip = case.training.run, case.training.clip_norm
     if not clip or (case.row.update == "replica" and "captured" not in run.execution):
-        return None
-    return (
+        return
+    raise Refused(
         f"clip_norm {clip:g} needs all merged gradients in one place before the update: choose a"
         " placement that updates all variables on every replica, not"
         f" {run.placement!r}, and no captured steps"
     )
 
 
-def meaning(case: TrainingCase) -> str | None:
+def meaning(case: TrainingCase) -> None:
     """Fields that say how long is measured have no meaning."""
     run = case.training.run
     for name in COUNTED:
         value = getattr(run, name)
         if value != Run.model_fields[name].default:
-            return (
+            raise Refused(
                 f"{name} {value} has no meaning in training, which counts steps or epochs: leave it"
                 " out"
             )
     if run.host_cores:
-        return (
+        raise Refused(
             f"host_cores {run.host_cores} has no meaning in training, which uses the whole host:"
             " leave it out"
         )
-    return None
 
 
-def budget(case: TrainingCase) -> str | None:
+def budget(case: TrainingCase) -> None:
     """A budget is of steps or of epochs, and only a data set has epochs."""
     training = case.training
     if (training.steps is None) == (training.epochs is None):
         both = ", not both" if training.steps else ""
-        return f"a budget is needed: give either steps or epochs{both}"
+        raise Refused(f"a budget is needed: give either steps or epochs{both}")
     if training.run.inputs not in DRAWN_ANEW:
-        return None
+        return
     counted = "warmup_epochs" if training.schedule == "warmup" else ""
     if training.epochs:
         counted = "epochs"
     if not counted:
-        return None
-    return (
+        return
+    raise Refused(
         f"inputs {training.run.inputs!r} has no epochs to count: give steps and no {counted}, or"
         " choose a data set"
     )
 
 
-def evaluation(case: TrainingCase) -> str | None:
+def evaluation(case: TrainingCase) -> None:
     """A model is scored by its workload."""
     if not case.training.evaluate_every or case.can_evaluate():
-        return None
-    return (
+        return
+    raise Refused(
         f"workload {case.training.run.workload!r} has no evaluate.py to score it: leave out"
         " evaluate_every"
     )
 
 
-TRAINING_RULES: tuple[Callable[[TrainingCase], str | None], ...] = (
+TRAINING_RULES: tuple[Callable[[TrainingCase], None], ...] = (
     framework,
     placement,
     clip_norm,
@@ -137,6 +136,7 @@ TRAINING_RULES: tuple[Callable[[TrainingCase], str | None], ...] = (
 """In the order in which they are asked."""
 
 
-def training_refused(case: TrainingCase) -> str | None:
-    """The sentence of the first rule that refuses the TrainingRun; None if it can be trained."""
-    return next((said for rule in TRAINING_RULES if (said := rule(case)) is not None), None)
+def judge_training(case: TrainingCase) -> None:
+    """Refuse (`Refused`, by the first rule that does) a TrainingRun that cannot be trained."""
+    for rule in TRAINING_RULES:
+        rule(case)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch.recorder import Graph, Recorder, first_line
 from multigpu.user_model.wrap.batches import Structure, move, put_together, take_apart
 from multigpu.user_model.wrap.placed import local
-from multigpu.user_model.wrap.recorder import Graph, Recorder, first_line
 from multigpu.user_model.wrap.step import Randomness, Step
 
 TRIES = 4  # recordings that are tried, at steps further and further apart

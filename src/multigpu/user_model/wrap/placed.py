@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.user_model.wrap.blocks import blocks_of, check_ties, recompute
+from multigpu.engines.torch.blocks import blocks_of, check_ties, recompute
 from multigpu.user_model.wrap.group import Group
 from multigpu.user_model.wrap.settings import Settings
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.torch.recorder import CudaRecorder, Recorder, first_line
 from multigpu.user_model.wrap import state as states
 from multigpu.user_model.wrap.batches import move
 from multigpu.user_model.wrap.captured import CapturedSteps
 from multigpu.user_model.wrap.group import Group, close_group
 from multigpu.user_model.wrap.optimizers import Update, scheduler_of
 from multigpu.user_model.wrap.placed import Placed
-from multigpu.user_model.wrap.recorder import CudaRecorder, Recorder, first_line
 from multigpu.user_model.wrap.settings import Settings, check_model, use_precision
 from multigpu.user_model.wrap.step import Loss, Randomness, Step, on_stream
 

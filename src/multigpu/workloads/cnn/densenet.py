@@ -15,9 +15,9 @@ from multigpu.workloads.cnn.layers import (
     Convolution,
     Dense,
     GlobalAveragePool,
-    Network,
     Relu,
 )
+from multigpu.workloads.cnn.network import Network
 
 NORM = BatchNorm(decay=0.9, epsilon=1e-5)
 

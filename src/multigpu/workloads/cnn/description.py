@@ -8,7 +8,8 @@ from math import prod
 from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Model, Optimizer, Section
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
-from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
+from multigpu.workloads.cnn.layers import Convolution, Dense, Relu
+from multigpu.workloads.cnn.network import Network, Shape, steps, trace
 
 Named = tuple[str, Callable[[], Model]]
 """A model's name, and what makes its description."""
@@ -44,7 +45,7 @@ class CnnConfig:
 
 
 def unneeded_passes(config: CnnConfig) -> int:
-    """What nobody needs of `Trace.passes`: the gradient of the images."""
+    """Return the passes of `Trace.passes` that nobody needs: the gradient of the images."""
     for _, layer, shape in steps(config.network, config.image_shape):
         if isinstance(layer, (Convolution, Dense)):
             return prod(shape) + prod(layer.trace(shape, "").output)

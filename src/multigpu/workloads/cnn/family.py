@@ -13,15 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.cnn.layers import (
-    BatchNorm,
-    Convolution,
-    Dense,
-    GlobalAveragePool,
-    Network,
-    Relu,
-    trace,
-)
+from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Relu
+from multigpu.workloads.cnn.network import Network, trace
 from multigpu.workloads.cnn.plain import dense_relu
 
 STAGES = 4

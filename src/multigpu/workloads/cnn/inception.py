@@ -6,28 +6,29 @@ from collections.abc import Callable
 from typing import Literal
 
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn.plain import conv_relu, thin
 
 NORM = L.BatchNorm(decay=0.999, epsilon=0.001, scale=False)
 """What tf_cnn_benchmarks takes where a model does not say."""
 
 
-def _conv_norm_relu(shrink: int) -> Callable[..., L.Network]:
+def _conv_norm_relu(shrink: int) -> Callable[..., net.Network]:
     def conv(
         filters: int,
         kernel: int | tuple[int, int],
         stride: int = 1,
-        pads: L.Pads | Literal["same"] = "same",
-    ) -> L.Network:
+        pads: net.Pads | Literal["same"] = "same",
+    ) -> net.Network:
         return (L.Convolution(kernel, stride, pads, thin(filters, shrink)), NORM, L.Relu())
 
     return conv
 
 
-def googlenet(classes: int = 1001, shrink: int = 1) -> L.Network:
+def googlenet(classes: int = 1001, shrink: int = 1) -> net.Network:
     """Nine blocks of four columns, for 224 pixels."""
 
-    def conv(filters: int, kernel: int, stride: int = 1) -> L.Network:
+    def conv(filters: int, kernel: int, stride: int = 1) -> net.Network:
         return conv_relu(thin(filters, shrink), kernel, stride)
 
     def block(k: int, l: int, m: int, n: int, p: int, q: int) -> L.Concat:  # noqa: E741
@@ -62,12 +63,12 @@ def inception3(
     shrink: int = 1,
     a_filters: tuple[int, ...] = (32, 64, 64),
     c_filters: tuple[int, ...] = (128, 160, 160, 192),
-) -> L.Network:
+) -> net.Network:
     """For 299 pixels; 75 is the least. Blocks differ in filters behind pooling (`a_filters`) or in
     narrow columns (`c_filters`).
     """
     conv = _conv_norm_relu(shrink)
-    average, valid = L.AveragePool(3, 1, "same"), L.NO_PADS
+    average, valid = L.AveragePool(3, 1, "same"), net.NO_PADS
 
     def a(n: int) -> L.Concat:
         return L.Concat(
@@ -136,12 +137,12 @@ def inception4(
     shrink: int = 1,
     dropout: float = 0.2,
     blocks: tuple[int, int, int] = (4, 7, 3),
-) -> L.Network:
+) -> net.Network:
     """For 299 pixels; 75 is the least. `blocks` of each kind stand before, between and after the
     two reductions.
     """
     conv = _conv_norm_relu(shrink)
-    average, valid = (L.AveragePool(3, 1, "same"),), L.NO_PADS
+    average, valid = (L.AveragePool(3, 1, "same"),), net.NO_PADS
     halved = (L.MaxPool(3, 2),)
 
     stem_b = (

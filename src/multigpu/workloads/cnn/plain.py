@@ -5,17 +5,15 @@ that other networks share with them.
 from typing import Any, Literal
 
 from multigpu.workloads.cnn.layers import (
-    NO_PADS,
     Convolution,
     Dense,
     Dropout,
     Flatten,
     LocalResponseNorm,
     MaxPool,
-    Network,
-    Pads,
     Relu,
 )
+from multigpu.workloads.cnn.network import NO_PADS, Network, Pads
 
 
 def conv_relu(

@@ -6,13 +6,17 @@ own: the pads of strided convolutions and of the first pooling, and that the CIF
 from typing import Literal
 
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 
 NORM = L.BatchNorm(decay=0.9, epsilon=1e-5)
 
 
 def conv_norm(
-    filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal["same", "resnet"] = "resnet"
-) -> L.Network:
+    filters: int,
+    kernel: int,
+    stride: int = 1,
+    pads: net.Pads | Literal["same", "resnet"] = "resnet",
+) -> net.Network:
     """A convolution without bias and its batch norm. Pads "resnet": (kernel - 1) / 2 a side, the
     odd one bottom right (SAME_RESNET).
     """
@@ -24,7 +28,7 @@ def conv_norm(
 
 def bottleneck(
     depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]
-) -> L.Network:
+) -> net.Network:
     """1x1, 3x3 and 1x1 convolutions around a shortcut, a projection or itself. stride_in: which one
     moves: the first (v1) or 3x3 (v1.5).
     """
@@ -39,7 +43,7 @@ def bottleneck(
     return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())
 
 
-def basic(depth: int, before: int, stride: int) -> L.Network:
+def basic(depth: int, before: int, stride: int) -> net.Network:
     """Two 3x3 convolutions around a shortcut without variables (option A: every stride-th pixel,
     channels of zeros), then ReLU.
     """
@@ -52,11 +56,11 @@ def basic(depth: int, before: int, stride: int) -> L.Network:
 
 def imagenet(
     blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64
-) -> L.Network:
+) -> net.Network:
     """ResNet-50, 101, 152: `blocks` bottlenecks in each of four stages, from 4 x `width` channels,
     doubling.
     """
-    network: L.Network = (*conv_norm(width, 7, 2), L.Relu(), L.MaxPool(3, 2, "same"))
+    network: net.Network = (*conv_norm(width, 7, 2), L.Relu(), L.MaxPool(3, 2, "same"))
     for stage, count in enumerate(blocks):
         narrow = width * 2**stage
         for block in range(count):
@@ -65,11 +69,11 @@ def imagenet(
     return (*network, L.GlobalAveragePool(), L.Dense(classes))
 
 
-def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
+def cifar(blocks: int, classes: int = 11, width: int = 16) -> net.Network:
     """ResNet-20, 32, ...: `blocks` (3, 5, ...) basic blocks in each of three stages, from `width`
     channels, doubling.
     """
-    network: L.Network = conv_norm(width, 3, 1, "same")
+    network: net.Network = conv_norm(width, 3, 1, "same")
     before = width
     for stage in range(3):
         for block in range(blocks):
@@ -78,7 +82,7 @@ def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
     return (*network, L.GlobalAveragePool(), L.Dense(classes))
 
 
-def tiny(classes: int = 11) -> L.Network:
+def tiny(classes: int = 11) -> net.Network:
     """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both basic shortcuts,
     and pads that differ by side.
     """

@@ -7,6 +7,7 @@ import tensorflow as tf
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 
@@ -74,8 +75,10 @@ class Pass:
         self.first, self.format = cnn.first, cnn.format
         self.updated: Tensors = {}
 
-    def network(self, network: L.Network, shape: L.Shape, x: tf.Tensor, prefix: str) -> tf.Tensor:
-        for name, layer, size in L.steps(network, shape):
+    def network(
+        self, network: net.Network, shape: net.Shape, x: tf.Tensor, prefix: str
+    ) -> tf.Tensor:
+        for name, layer, size in net.steps(network, shape):
             x = getattr(self, layer.kind)(layer, size, x, prefix + name)
         return x
 
@@ -85,15 +88,15 @@ class Pass:
     def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:
         return [batch, channels, height, width] if self.first else [batch, height, width, channels]
 
-    def padding(self, layer: L.Window, shape: L.Shape) -> Any:
+    def padding(self, layer: L.Window, shape: net.Shape) -> Any:
         top, bottom, left, right = pads = layer.pads_for(shape)
-        if pads == L.NO_PADS:
+        if pads == net.NO_PADS:
             return "VALID"
-        if pads == L.same_pads((shape[1], shape[2]), layer.kernel, layer.stride):
+        if pads == net.same_pads((shape[1], shape[2]), layer.kernel, layer.stride):
             return "SAME"
         return self.axes((top, bottom), (left, right), (0, 0), (0, 0))
 
-    def conv(self, layer: L.Convolution, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def conv(self, layer: L.Convolution, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         y = tf.nn.conv2d(
             x,
             self.value(f"{name}.weight"),
@@ -107,14 +110,14 @@ class Pass:
             else y
         )
 
-    def max_pool(self, layer: L.MaxPool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def max_pool(self, layer: L.MaxPool, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         padding = self.padding(layer, shape)
         if not isinstance(padding, str):
             x, padding = tf.pad(x, padding, constant_values=x.dtype.min), "VALID"
         return tf.nn.max_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
     def average_pool(
-        self, layer: L.AveragePool, shape: L.Shape, x: tf.Tensor, name: str
+        self, layer: L.AveragePool, shape: net.Shape, x: tf.Tensor, name: str
     ) -> tf.Tensor:
         if layer.sides == (1, 1):
             s = layer.stride
@@ -127,7 +130,7 @@ class Pass:
             )
         return tf.nn.avg_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
-    def norm(self, layer: L.BatchNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def norm(self, layer: L.BatchNorm, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         shift = self.values[f"{name}.bias"]
         scale = self.values[f"{name}.weight"] if layer.scale else tf.ones(shape[:1], shift.dtype)
         if x.dtype == tf.float64:  # the fused kernel has no float64
@@ -168,7 +171,7 @@ class Pass:
         return centred * tf.reshape(factor, wide) + tf.reshape(shift, wide)
 
     def response_norm(
-        self, layer: L.LocalResponseNorm, shape: L.Shape, x: tf.Tensor, name: str
+        self, layer: L.LocalResponseNorm, shape: net.Shape, x: tf.Tensor, name: str
     ) -> tf.Tensor:
         # as in PyTorch: tf.nn.lrn takes neither channels first nor float64
         band = tf.linalg.band_part(tf.ones(2 * shape[:1], x.dtype), layer.radius, layer.radius)
@@ -176,37 +179,37 @@ class Pass:
         factor = tf.pow(layer.bias + layer.alpha * tf.cast(sums, self.form.dtype), -layer.beta)
         return x * tf.cast(factor, x.dtype)
 
-    def dropout(self, layer: L.Dropout, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def dropout(self, layer: L.Dropout, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         return tf.nn.dropout(x, layer.rate)
 
-    def relu(self, layer: L.Relu, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def relu(self, layer: L.Relu, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         return tf.nn.relu(x)
 
     def mean(
-        self, layer: L.GlobalAveragePool, shape: L.Shape, x: tf.Tensor, name: str
+        self, layer: L.GlobalAveragePool, shape: net.Shape, x: tf.Tensor, name: str
     ) -> tf.Tensor:
         return tf.reduce_mean(x, [2, 3] if self.first else [1, 2])
 
-    def flatten(self, layer: L.Flatten, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def flatten(self, layer: L.Flatten, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         if not self.first:
             x = tf.transpose(x, [0, 3, 1, 2])
         return tf.reshape(x, [tf.shape(x)[0], -1])
 
     def pad_channels(
-        self, layer: L.PadChannels, shape: L.Shape, x: tf.Tensor, name: str
+        self, layer: L.PadChannels, shape: net.Shape, x: tf.Tensor, name: str
     ) -> tf.Tensor:
         return tf.pad(x, self.axes((0, 0), (0, 0), (0, 0), (layer.each_side, layer.each_side)))
 
-    def dense(self, layer: L.Dense, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def dense(self, layer: L.Dense, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         return tf.matmul(x, self.value(f"{name}.weight"), transpose_b=True) + self.value(
             f"{name}.bias"
         )
 
-    def residual(self, layer: L.Residual, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def residual(self, layer: L.Residual, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         y = self.network(layer.branch, shape, x, f"{name}.branch.")
         return y + self.network(layer.shortcut, shape, x, f"{name}.shortcut.")
 
-    def concat(self, layer: L.Concat, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def concat(self, layer: L.Concat, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         branches = [
             self.network(branch, shape, x, f"{name}.branch{index}.")
             for index, branch in enumerate(layer.branches, 1)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from multigpu.spec.model import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn import torch_layers as T
 from multigpu.workloads.cnn.torch_fused import fuse
 
@@ -154,11 +155,11 @@ over it.
 """
 
 
-def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
+def parts(network: net.Network, shape: net.Shape) -> OrderedDict[str, nn.Module]:
     """A module for each layer, under the description's names."""
     made: OrderedDict[str, nn.Module] = OrderedDict()
-    before: L.Layer | None = None
-    for name, layer, size in L.steps(network, shape):
+    before: net.Layer | None = None
+    for name, layer, size in net.steps(network, shape):
         if isinstance(layer, L.Relu):
             made[name] = nn.ReLU(inplace=isinstance(before, OVERWRITABLE))
         else:
@@ -167,7 +168,7 @@ def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
     return made
 
 
-def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
+def rounding(layer: L.Window, shape: net.Shape) -> bool | None:
     """Whether the library rounds up (True), down (False) or neither (None) to place its windows so;
     pads at the end alone cost nothing.
     """
@@ -183,7 +184,7 @@ def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
     return None
 
 
-def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
+def convolution(layer: L.Convolution, shape: net.Shape) -> nn.Module:
     """With the library's own padding where its windows are those of the description."""
     top, bottom, left, right = layer.pads_for(shape)
     if rounding(layer, shape) is False:
@@ -195,7 +196,7 @@ def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
     return padded
 
 
-def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
+def max_pool(layer: L.MaxPool, shape: net.Shape) -> nn.Module:
     """The library's pooling, on a padded copy only where it cannot be helped."""
     top, bottom, left, right = layer.pads_for(shape)
     if (up := rounding(layer, shape)) is not None:
@@ -205,7 +206,7 @@ def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
     return padded
 
 
-def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
+def average_pool(layer: L.AveragePool, shape: net.Shape) -> nn.Module:
     """The library's pooling, padding not counted; a NotImplementedError where it cannot express
     pads.
     """
@@ -222,7 +223,7 @@ def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
     )
 
 
-def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
+def residual(layer: L.Residual, shape: net.Shape) -> nn.Module:
     """The sum overwrites the branch's output where nothing else needs that."""
     shortcut = nn.Sequential(parts(layer.shortcut, shape)) if layer.shortcut else None
     return T.Residual(
@@ -232,7 +233,7 @@ def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
     )
 
 
-def concat(layer: L.Concat, shape: L.Shape) -> nn.Module:
+def concat(layer: L.Concat, shape: net.Shape) -> nn.Module:
     """One child a branch, in order."""
     made = T.Concat()
     for index, branch in enumerate(layer.branches, 1):
@@ -240,7 +241,7 @@ def concat(layer: L.Concat, shape: L.Shape) -> nn.Module:
     return made
 
 
-MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
+MAKERS: dict[type[net.Layer], Callable[[Any, net.Shape], nn.Module]] = {
     L.Convolution: convolution,
     L.MaxPool: max_pool,
     L.AveragePool: average_pool,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from multigpu.kernels.batch_norm import SecondUse, batch_moments, batch_norm, library_instead
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn.torch_layers import Norm, Residual
 
 
@@ -82,11 +83,11 @@ class FusedResidual(Residual):
         return norm(y, self.shortcut(again) if self.projected else again)
 
 
-def fuse(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
+def fuse(stack: nn.Sequential, network: net.Network, shape: net.Shape) -> None:
     """Have each batch norm of the network that `stack` was built from compute what follows it
     too.
     """
-    walk = list(L.steps(network, shape))
+    walk = list(net.steps(network, shape))
     for place, (name, layer, size) in enumerate(walk):
         part, rest = getattr(stack, name), walk[place + 1 :]
         if isinstance(layer, L.Concat):
@@ -116,6 +117,6 @@ def fuse(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
         norm.twice = bool(rest) and ends_in_norm(layer) and ends_in_norm(rest[0][1])
 
 
-def ends_in_norm(layer: L.Layer) -> bool:
+def ends_in_norm(layer: net.Layer) -> bool:
     """Whether it is a residual block to whose last batch norm the shortcut is added."""
     return isinstance(layer, L.Residual) and isinstance(layer.branch[-1], L.BatchNorm)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import network as net
 from multigpu.workloads.tensors import arithmetic_type
 
 
@@ -53,10 +54,10 @@ CHANNELS = 8
 
 
 class FoldedConv(Conv):
-    """What a convolution computes, on images whose blocks of stride x stride pixels have become
-    channels, as tensor cores want them. Weights keep their shape and are folded in each step, as
-    images are when they are brought into memory's order.
-    top, left: pads; positions: of the window, downwards and across.
+    """A convolution on images whose blocks of stride x stride pixels have become channels, as
+    tensor cores want them. Weights keep their shape and are folded in each step, as images are when
+    they are brought into memory's order. top, left: pads; positions: of the window, downwards and
+    across.
     """
 
     top = left = 0
@@ -211,11 +212,11 @@ class Concat(nn.Module):
         return torch.cat([branch(x) for branch in self.children()], 1)
 
 
-def fold(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
+def fold(stack: nn.Sequential, network: net.Network, shape: net.Shape) -> None:
     """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it
     does not begin with a strided one.
     """
-    name, layer, _ = next(L.steps(network, shape))
+    name, layer, _ = next(net.steps(network, shape))
     if not isinstance(layer, L.Convolution) or layer.stride == 1:
         raise ValueError("only a first convolution with a stride can be folded")
     folded = FoldedConv(shape[0], layer.filters, layer.sides, layer.stride, bias=layer.bias)

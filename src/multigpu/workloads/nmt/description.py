@@ -48,7 +48,7 @@ class NmtConfig:
         }
 
     def cell_names(self, stack: str) -> list[str]:
-        """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
+        """Return the prefix of the variables' names of each cell of `stack`, lowest cell first."""
         return [f"{stack}_{layer}" for layer in range(self.stacks[stack])]
 
 
@@ -178,7 +178,7 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
 
 
 def cell_below(layer: int) -> str:
-    """What a cell of the decoder reads."""
+    """Return the input of a cell of the decoder."""
     return f"decoder_{layer - 1}" if layer else "target_rows"
 
 

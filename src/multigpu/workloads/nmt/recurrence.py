@@ -79,8 +79,8 @@ def fused(
 def stepwise(
     x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """What `fused` computes, as a loop over positions: the "dynamic rnn" of document 000's time,
-    with thirty times as many kernels.
+    """Compute `fused` as a loop over positions: the "dynamic rnn" of document 000's time, with
+    thirty times as many kernels.
     """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
@@ -118,8 +118,8 @@ def persistent(
     beside: int = 1,
     side: torch.cuda.Stream | None = None,
 ) -> tuple[Tensor, State]:
-    """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the
-    library where that kernel cannot run.
+    """Compute `fused` by one persistent kernel a cell (`multigpu.kernels`), or by the library where
+    that kernel cannot run.
 
     It reads the variables as they are, float32 under autocast, and gives their gradients in that
     type. Of (T, B, units) it also takes

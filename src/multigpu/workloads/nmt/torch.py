@@ -12,14 +12,14 @@ from multigpu.kernels.lstm_launch import library_instead
 from multigpu.spec.model import Model
 from multigpu.workloads.nmt.description import STATES, NmtConfig, cell_below, starts_from
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import (
-    Cells,
-    Packing,
-    State,
-    fused,
-    pack,
-    persistent,
-    stepwise,
+from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise
+from multigpu.workloads.nmt.torch_sequences import (
+    ends_of,
+    host_lengths,
+    interleaved,
+    library_loss,
+    padded,
+    unsorted,
 )
 from multigpu.workloads.tensors import arithmetic_type, to_device
 
@@ -46,52 +46,6 @@ def build(
     return Nmt(
         model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution
     )
-
-
-def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
-    """The array `name` of a batch, which must be on the host: plans are made there, and asking a
-    device would stop it.
-    """
-    lengths = batch[name]
-    if lengths.device.type != "cpu":
-        raise ValueError(f"{name} is on {lengths.device}: lengths must stay on the host")
-    return lengths
-
-
-def ends_of(lengths: Tensor) -> tuple[int, int]:
-    """The shortest and the longest; a ValueError where a sentence is empty."""
-    shortest, longest = (int(end) for end in lengths.aminmax())
-    if shortest < 1:
-        raise ValueError(
-            "source_length has a 0: an empty sentence leaves the decoder no state to start from"
-        )
-    return shortest, longest
-
-
-def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of x (N, D) @ weight (D, V) over targets (N,) int64 that are not
-    ignored, in float32 or better.
-    """
-    logits = x @ weight
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def unsorted(state: State, places: Tensor) -> State:
-    """The sentences of a state, (layers, B, D), in another order."""
-    hidden, cell = state
-    return hidden.index_select(1, places), cell.index_select(1, places)
-
-
-def interleaved(forwards: State, backwards: State) -> State:
-    """Both stacks' states as the decoder's cells take them: forward 0, backward 0, forward 1,
-    backward 1.
-    """
-    hidden, cell = (
-        torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True)
-    )
-    return hidden, cell
 
 
 class Nmt(nn.Module):
@@ -197,7 +151,7 @@ class Nmt(nn.Module):
         """Rows of one table, time first: (B, T) -> (T, B, D)."""
         if name in rows:
             return rows[name].transpose(0, 1)
-        return F.embedding(ids.t(), self.get_parameter(name))
+        return F.embedding(ids.t(), getattr(self, name))
 
     def _run(
         self,
@@ -348,14 +302,14 @@ def section_functions(module: nn.Module) -> dict[str, Compute]:
 
 def _look_up(module: Nmt, side: str, values: Values) -> Values:
     ids = values["source" if side == "source" else "target_input"]
-    found = F.embedding(ids.t(), module.get_parameter(f"{side}_embedding"))  # (T, B, D)
+    found = F.embedding(ids.t(), getattr(module, f"{side}_embedding"))  # (T, B, D)
     return {f"{side}_rows": found.to(arithmetic_type(found))}
 
 
 def _cell(
     module: Nmt, name: str, x: Tensor, state: State, batch_sizes: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    kernel, bias = module.get_parameter(f"{name}_kernel"), module.get_parameter(f"{name}_bias")
+    kernel, bias = getattr(module, f"{name}_kernel"), getattr(module, f"{name}_bias")
     return module.recurrence(
         x, state, Cells([kernel], [bias], module.forget_bias, module.dropout), batch_sizes
     )
@@ -380,18 +334,11 @@ def _encoder_cell(module: Nmt, stack: str, layer: int, values: Values) -> Values
         words = x.flatten(0, 1).index_select(0, packing.backwards if turned else packing.forwards)
         output, state = _cell(module, name, words, (zero, zero), packing.batch_sizes)
         hidden, cell = unsorted(state, packing.unsort)
-        output = _padded(output, packing, x.shape) if hands_up else output
+        output = padded(output, packing, x.shape) if hands_up else output
     given = {
         f"{name}_{state}": value[0] for state, value in zip(STATES, (hidden, cell), strict=True)
     }
     return given | ({name: output} if hands_up else {})
-
-
-def _padded(words: Tensor, packing: Packing, shape: torch.Size) -> Tensor:
-    """Packed words back in a batch (S, B, D), in the order of reading, zeros behind each sentence's
-    last.
-    """
-    return words.new_zeros(shape).flatten(0, 1).index_copy(0, packing.forwards, words).view(shape)
 
 
 def _decoder_cell(module: Nmt, layer: int, values: Values) -> Values:

@@ -23,9 +23,9 @@ __all__ = ["checked_rows", "put_together", "taken_apart"]
 
 
 class DrawnBatches:
-    """What the user's function gives for a generator of the step's and the replica's own; all that
-    it draws from other generators of the process follows from the same two numbers.
-    generator: makes one from a seed.
+    """Batches of the user's function, given a generator of the step's and the replica's own; all
+    that it draws from other generators of the process follows from the same two numbers. generator:
+    makes one from a seed.
     """
 
     longer = False

@@ -1,5 +1,5 @@
-"""What was found out about a user's job before it is measured, in a file beside its Records.
-Imports no framework.
+"""Describe a user's job before it is measured, in a file beside its Records. Imports no
+framework.
 """
 
 import os
@@ -92,7 +92,7 @@ class Described(Data):
 
 
 class Config(NamedTuple):
-    """What the builders of a user's model read: the description and its folder."""
+    """The settings that builders of a user's model read: the description and its folder."""
 
     described: Described
     folder: Path

@@ -1,5 +1,5 @@
-"""What a user says of a training job of their own; the job in every process that trains it; and
-what is wrong with it in one sentence.
+"""Define a training job of a user's own; the job in every process that trains it; and what is wrong
+with it in one sentence.
 """
 
 import importlib.util
@@ -159,7 +159,7 @@ class Job:
 
 
 def sentence(what: str, error: BaseException, place: str = "") -> str:
-    """What failed, why, and where."""
+    """Say what failed, why, and where."""
     why = (
         " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         or "no message"

@@ -25,7 +25,7 @@ OF_A_BATCH, OF_AN_ORDER, OF_A_STREAM = 1, 2, 3
 
 
 def generator_of(seed: int) -> torch.Generator:
-    """What a user's function draws from."""
+    """Return the generator that a user's function draws from."""
     return torch.Generator().manual_seed(seed)
 
 

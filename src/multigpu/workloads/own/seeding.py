@@ -1,4 +1,4 @@
-"""What a user's code draws from generators that it does not name, made the same in every process:
+"""Seed the generators that a user's code draws from without naming them, alike in every process:
 those of the interpreter, of numpy and of PyTorch are begun anew before it is called. Imports no
 framework.
 """
@@ -85,8 +85,8 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def drawing_alike(seed: int, of_torch: int | None = None) -> Iterator[None]:
-    """What is drawn inside from the process's generators is the same in every process; they go on
-    afterwards as if nothing was drawn.
+    """Draw the same from the process's generators inside, in every process; they go on afterwards
+    as if nothing was drawn.
     """
     with ALONE, undisturbed():
         seed_all(seed, of_torch)

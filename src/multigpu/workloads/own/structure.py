@@ -65,7 +65,7 @@ def _tensor(part: Any, where: str) -> np.ndarray:
 
 
 def _array(part: Any, where: str) -> np.ndarray:
-    """What stands at one place of a batch as an array; a JobError where that is no tensor."""
+    """Return the value at one place of a batch as an array; a JobError where that is no tensor."""
     if type(part).__name__ == "PackedSequence":
         raise JobError(
             f"{where} is a PackedSequence, whose first axis counts no samples: give the padded"

@@ -39,7 +39,7 @@ def comparable() -> Iterator[None]:
 
 
 def generator_of(seed: int) -> np.random.Generator:
-    """What a user's function draws from."""
+    """Return the generator that a user's function draws from."""
     return np.random.default_rng(seed)
 
 
@@ -134,8 +134,8 @@ def own_loss(job: Job, form: Form) -> Any:
 
 
 def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType) -> tf.Tensor:
-    """What the user's model, its layers and its loss make of a batch: the mean over samples; a
-    JobError with their own line.
+    """Apply the user's model, its layers and its loss to a batch: the mean over samples; a JobError
+    with their own line.
     """
     inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):

@@ -89,7 +89,7 @@ def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
-    """What the user's model gives for a batch; a JobError with their own line where it fails."""
+    """Apply the user's model to a batch; a JobError with their own line where it fails."""
     inputs = batch if job.loss is None else job.pair(batch)[0]
     with telling(f"model {job.title!r}", job.made_at):
         if isinstance(inputs, Mapping):
@@ -105,8 +105,8 @@ def own_loss(output: Any) -> Any:
 
 
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
-    """What the user's model and loss make of a batch; a JobError with their own line where they
-    fail or give no scalar.
+    """Apply the user's model and loss to a batch; a JobError with their own line where they fail or
+    give no scalar.
     """
     output = output_of(job, module, batch)
     if job.loss is None:
@@ -194,7 +194,9 @@ class OwnStep(nn.Module):
         without_sparse_gradients(self.model)
 
     def looked_up(self, owner: nn.Embedding, name: str, table: Table, ids: Tensor) -> Tensor:
-        """What an embedding layer gives: rows that were brought here, or of its own table."""
+        """Look rows up as an embedding layer does: rows that were brought here, or of its own
+        table.
+        """
         rows = self.rows.get(name)
         if rows is None:
             return F.embedding(ids, owner.weight, owner.padding_idx)

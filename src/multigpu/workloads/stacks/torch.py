@@ -74,10 +74,7 @@ class Stack(nn.Module):
                 variable, model.splitting.axes.get(variable.name), parts.count, parts.index
             )
             self.register_parameter(variable.name, nn.Parameter(torch.empty(shape)))
-        recurrent = self.config.kind == "recurrent"
-        self.layer: Callable[[int, Tensor], Tensor] = (
-            self.recurrent_layer if recurrent else self.affine_layer
-        )
+        self.compiled: Callable[[int, Tensor], Tensor] | None = None
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {}
@@ -87,7 +84,7 @@ class Stack(nn.Module):
         call).
         """
         if self.config.kind != "recurrent":
-            self.layer = torch.compile(self.layer, dynamic=False)
+            self.compiled = torch.compile(self.affine_layer, dynamic=False)
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         """Of samples (B, *row_shape), floating-point, and labels (B,) int64; rows are ignored."""
@@ -95,6 +92,13 @@ class Stack(nn.Module):
         for index in range(self.config.layers):
             x = self.layer(index, x)
         return self.loss(x, batch["labels"])
+
+    def layer(self, index: int, x: Tensor) -> Tensor:
+        """One layer, as the next one reads it."""
+        if self.compiled is not None:
+            return self.compiled(index, x)
+        recurrent = self.config.kind == "recurrent"
+        return self.recurrent_layer(index, x) if recurrent else self.affine_layer(index, x)
 
     def enter(self, samples: Tensor) -> Tensor:
         """Samples as the first layer reads them: sequences become (T, features, B), units before
@@ -109,7 +113,7 @@ class Stack(nn.Module):
             x = x[-1].t()  # (B, units); gathered before, which joins its gradient
         else:
             x = self.parts.spread(x)
-        logits = F.linear(x, self.get_parameter("head_kernel"), self.get_parameter("head_bias"))
+        logits = F.linear(x, self.head_kernel, self.head_bias)
         return self.parts.cross_entropy(logits, labels, self.config.classes)
 
     def affine_layer(self, index: int, x: Tensor) -> Tensor:
@@ -117,7 +121,7 @@ class Stack(nn.Module):
         cut by outputs is cut by its inputs.
         """
         kernel, bias = (
-            self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias")
+            getattr(self, f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias")
         )
         by_outputs, dense = index % 2 == 0, self.config.kind == "dense"
         x = self.parts.spread(x) if by_outputs else x
@@ -131,7 +135,7 @@ class Stack(nn.Module):
     def recurrent_layer(self, index: int, x: Tensor) -> Tensor:
         """An LSTM from a zero state, (T, features, B) -> (T, width, B)."""
         weights = [
-            self.get_parameter(f"recurrent_{index}_{name}") for name in ("input", "hidden", "bias")
+            getattr(self, f"recurrent_{index}_{name}") for name in ("input", "hidden", "bias")
         ]
         kind = arithmetic_type(x)
         with torch.autocast(x.device.type, enabled=False):

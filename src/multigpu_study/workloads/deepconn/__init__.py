@@ -10,9 +10,9 @@ WORKLOAD = Workload(
     unit="reviews",
     models=MODELS,
     inputs={
-        "synthetic": lazy("multigpu.inputs.reviews:DrawnReviews"),
-        "reviews": lazy("multigpu.inputs.reviews:review_file"),
-        "planted_reviews": lazy("multigpu.inputs.reviews:planted_reviews"),
+        "synthetic": lazy("multigpu_study.workloads.deepconn.reviews:DrawnReviews"),
+        "reviews": lazy("multigpu_study.workloads.deepconn.reviews:review_file"),
+        "planted_reviews": lazy("multigpu_study.workloads.deepconn.reviews:planted_reviews"),
     },
     stages=Staged(stage_graph, stage_arrays),
 )

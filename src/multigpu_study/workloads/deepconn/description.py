@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.reviews import TABLE
 from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.spec.stage_graph import Stage, StageGraph
+from multigpu_study.workloads.deepconn.reviews import TABLE
 
 TOWERS = ("user", "item")
 """What the names of each tower's variables begin with, in the order in which their texts stand in a

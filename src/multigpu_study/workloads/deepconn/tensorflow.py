@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from multigpu.inputs.reviews import TABLE
 from multigpu.spec.model import Model
 from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 from multigpu_study.workloads.deepconn.description import (
@@ -14,6 +13,7 @@ from multigpu_study.workloads.deepconn.description import (
     stages_of,
     through_tower,
 )
+from multigpu_study.workloads.deepconn.reviews import TABLE
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:

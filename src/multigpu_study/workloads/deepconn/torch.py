@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.inputs.reviews import TABLE
 from multigpu.spec.model import Model
 from multigpu_study.workloads.deepconn.description import (
     TOWERS,
@@ -16,6 +15,7 @@ from multigpu_study.workloads.deepconn.description import (
     stages_of,
     through_tower,
 )
+from multigpu_study.workloads.deepconn.reviews import TABLE
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
@@ -79,7 +79,7 @@ class Deepconn(nn.Module):
         found = (
             rows[TABLE]
             if rows and TABLE in rows
-            else F.embedding(batch["words"], self.get_parameter(TABLE))
+            else F.embedding(batch["words"], getattr(self, TABLE))
         )
         ratings = self.score(found)
         ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings

@@ -164,6 +164,7 @@ class Tower:
         with torch.no_grad():
             for name, value in self.owned():
                 value.copy_(source["variables"][name])
+            self.trainer.refresh()
             for name, buffer in self.module.named_buffers():
                 buffer.copy_(mine["buffers"][name])
             for copy, taken in zip(self.staged(), replicas[0].get("staged", []), strict=True):

@@ -1,0 +1,32 @@
+"""Set the environment of a launch's processes."""
+
+import os
+from pathlib import Path
+
+from multigpu.machine.machine import cores_here, source_state
+from multigpu.machine.process import NO_KERAS
+
+# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host
+# out of service
+SAFE = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+
+
+def launch_environment() -> dict[str, str]:
+    """Return the environment of every process of a launch."""
+    commit, clean = source_state()
+    paths = [
+        str(Path(__file__).resolve().parents[2]),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
+    told = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "MULTIGPU_COMMIT": commit,
+        "MULTIGPU_CLEAN": "1" if clean else "0",
+    }
+    # workers set their own thread counts; the default of one that launchers impose would starve
+    # host placements
+    return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | SAFE | NO_KERAS | told

@@ -1,0 +1,146 @@
+"""Join the verdicts of several settings into one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from multigpu.analysis.statistics import holm_of_families
+from multigpu_study.claims.core import LEVEL, Contrast, Verdict
+from multigpu_study.claims.results import Setting, models_of
+from multigpu_study.claims.wording import SAYINGS
+
+ENOUGH = {
+    ("any", "holds"): "one example is enough",
+    ("all", "does not hold"): "one counterexample is enough",
+}
+"""By how settings join, the verdict that one of them settles, whatever else was measured or was
+not; in words.
+"""
+
+
+class Joined(NamedTuple):
+    """The verdict of a contrast over its settings; scopes: the values of `apart` for which it
+    holds, where that is not all.
+    """
+
+    verdict: Verdict
+    scopes: tuple[str, ...] = ()
+    outvoted: bool = False
+
+
+def leans(contrast: Contrast, setting: Setting) -> Verdict:
+    """The verdict of an estimate alone, which decides nothing."""
+    value, bound = setting.estimate, contrast.bound
+    inside = 1 / bound <= value <= bound
+    holds = {
+        "above": value >= bound,
+        "below": value <= bound,
+        "within": inside,
+        "outside": not inside,
+    }
+    return "holds" if holds[contrast.direction] else "does not hold"
+
+
+def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
+    """The settings of one claim with their verdicts: Holm within those of one model, and again over
+    the models.
+    """
+    looked = [setting for _, setting in settings if setting.holding is not None]
+    models = [setting.fields.get("model") for setting in looked]
+    holding, failing = (
+        iter(holm_of_families([getattr(one, name) for one in looked], models))
+        for name in ("holding", "failing")
+    )
+
+    def ruled(contrast: Contrast, setting: Setting) -> Verdict:
+        held, failed = (
+            setting.holding is not None and next(chances) <= LEVEL for chances in (holding, failing)
+        )
+        if setting.ceiling is not None and setting.ceiling < contrast.bound:
+            return "out of reach"
+        return (
+            "inconclusive"
+            if setting.noisy
+            else "holds"
+            if held
+            else "does not hold"
+            if failed
+            else "inconclusive"
+        )
+
+    return [
+        setting.model_copy(update={"verdict": ruled(contrast, setting)})
+        for contrast, setting in settings
+    ]
+
+
+def join(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
+    """The verdict of a contrast: over the scopes that it keeps apart, or over all its settings at
+    once.
+    """
+    if not settings:
+        return Joined("not yet measured")
+    if not contrast.apart:
+        return _over(contrast, settings)
+    scopes: dict[str, list[Setting]] = {}
+    for setting in settings:
+        fields = setting.fields | {"devices": setting.devices}
+        name = ", ".join(
+            SAYINGS["scopes"][name].format(fields.get(name) or "usual") for name in contrast.apart
+        )
+        scopes.setdefault(name, []).append(setting)
+    found = {name: _over(contrast, own).verdict for name, own in sorted(scopes.items())}
+    holding, failing = (
+        tuple(name for name in found if found[name] == verdict)
+        for verdict in ("holds", "does not hold")
+    )
+    if holding:
+        return Joined("holds") if len(holding) == len(found) else Joined("holds here only", holding)
+    if failing:
+        return Joined(
+            "does not hold"
+            if len(failing) == len(found) or contrast.across == "all"
+            else "inconclusive"
+        )
+    return _over(contrast, settings)
+
+
+def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
+    able = [setting for setting in settings if setting.enough]
+    within_reach = [setting for setting in able if setting.verdict != "out of reach"]
+    if not within_reach:
+        return Joined("out of reach" if able else "inconclusive")
+    verdicts = [setting.verdict for setting in within_reach]
+    holds, fails, count = (
+        verdicts.count("holds"),
+        verdicts.count("does not hold"),
+        len(within_reach),
+    )
+    most_hold, most_fail = 2 * holds > count, 2 * fails > count
+    held, failed = {
+        "any": (holds > 0, fails == count),
+        "all": (most_hold and not fails, fails > 0),
+        "most": (most_hold, most_fail),
+        "same": (most_hold and not fails, most_fail and not holds),
+    }[contrast.across]
+    verdict: Verdict = "holds" if held else "does not hold" if failed else "inconclusive"
+    if verdict == "inconclusive" or (contrast.across, verdict) in ENOUGH:
+        return Joined(verdict)
+    if len(models_of(setting.fields for setting in within_reach)) < contrast.models_at_least:
+        return Joined("inconclusive")
+    deciding, agreeing, few = support(contrast, settings, verdict)
+    outvoted = 2 * deciding < len(settings) and 2 * agreeing < few
+    return Joined("inconclusive", outvoted=True) if outvoted else Joined(verdict)
+
+
+def support(
+    contrast: Contrast, settings: Sequence[Setting], verdict: Verdict
+) -> tuple[int, int, int]:
+    """How many settings decide a verdict; how many too seldom measured lean to it, and of how
+    many.
+    """
+    leaning = [leans(contrast, setting) == verdict for setting in settings if not setting.enough]
+    return (
+        sum(setting.enough and setting.verdict == verdict for setting in settings),
+        sum(leaning),
+        len(leaning),
+    )

@@ -1,0 +1,189 @@
+"""Placements in every form on GPUs against plain PyTorch in one process, each rank's tests beside
+the others':
+
+torchrun --nproc-per-node 2 -m pytest -c /dev/null --noconftest
+tests/multigpu/engines/test_forms_gpu.py
+
+Without torchrun one GPU trains. Beside torch and pytest it needs NumPy, psutil and pydantic.
+"""
+
+import gc
+import os
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from multigpu.engines.torch import object_collectives
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.captured import EAGER_STEPS, CapturedTrainer
+from multigpu.engines.torch.checked import train_reference
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.trainer import open_context
+from multigpu.engines.torch.variables import initial_values
+from multigpu.placements import find_placement
+from multigpu.placements.memory import kept_on
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.spec.rules.engines import refusal
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+from multigpu.workloads.sources import open_source
+
+pytestmark = pytest.mark.gpu
+RANK = int(os.environ.get("RANK", "0"))
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))
+STEPS = EAGER_STEPS + 5
+FORMS = ("eager", "compiled", "captured", "compiled_captured")
+PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "zero2", "fsdp2")
+JOBS: dict[str, dict[str, Any]] = {
+    "gpt": {"workload": "gpt", "model": "gpt_tiny"},
+    "cnn": {"workload": "cnn", "model": "resnet_tiny"},
+    "nmt": {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 6},
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "recompute": {"recompute": True},
+    "micro": {"micro_steps": 2},
+    "micro-each": {"micro_steps": 2, "micro_sync": "each"},
+    "recompute-micro": {"recompute": True, "micro_steps": 2},
+    "kept": {"reshard": False},
+    "kept-micro-each": {"reshard": False, "micro_steps": 2, "micro_sync": "each"},
+    "kept-recompute": {"reshard": False, "recompute": True},
+}
+COMPILED = {"gpt": ("plain", "recompute-micro", "kept-recompute"), "cnn": ("plain",), "nmt": ()}
+"""Job -> ways in which its compiled steps are tried: the compiler takes most of the time."""
+COMMON: dict[str, Any] = {"device_type": "cuda", "devices": RANKS, "optimizer": "momentum"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group() -> Iterator[None]:
+    """The group of all ranks, as a worker of a Run makes it."""
+    if RANKS > 1:
+        device = torch.device("cuda", RANK)
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    torch.backends.cudnn.deterministic = True
+    yield
+    if RANKS > 1:
+        dist.destroy_process_group()
+
+
+def cases() -> Iterator[Any]:
+    """Every placement in every form and way that a rule does not refuse."""
+    for job, placement, form, way in [
+        (job, placement, form, way)
+        for job in JOBS
+        for placement in PLACEMENTS
+        for form in FORMS
+        for way in WAYS
+    ]:
+        row, more = find_placement(placement), WAYS[way]
+        tried = COMPILED[job] if "compiled" in form else WAYS if job == "gpt" else ("plain",)
+        if refusal(row, "torch", "per_device", form) or way not in tried:
+            continue
+        if not more.get("reshard", True) and row.variables != "sharded":
+            continue
+        fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
+        run = Run(batch_size=4, precision="fp64", **fields)
+        yield pytest.param(run, id=f"{job}-{placement}-{form}-{way}")
+
+
+@cache
+def reference(run: Run) -> dict[str, torch.Tensor]:
+    """What plain PyTorch gets in one process from all ranks' batches."""
+    source = open_source(run)
+    context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
+    return train_reference(context, source, STEPS, list(range(run.devices)))[0]
+
+
+def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
+    """Norm of the difference from the reference over norm of the reference's update."""
+    plain: dict[str, Any] = dict.fromkeys(("micro_steps", "micro_sync", "slicing"))
+    plain |= {"recompute": False, "reshard": True, "processes": "per_device"}
+    expected = reference(run.model_copy(update=plain | {"placement": "ddp", "execution": "eager"}))
+    difference = update = 0.0
+    device = torch.device("cuda", RANK)
+    for variable, initial in initial_values(description_of(run), run.seed, device, torch.float64):
+        value = expected[variable.name]
+        difference += float((found[variable.name] - value).square().sum())
+        update += float((value - initial.cpu()).square().sum())
+    return (difference / update) ** 0.5
+
+
+@pytest.mark.parametrize("run", list(cases()))
+def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
+    torch._dynamo.reset()
+    source = open_source(run)
+    context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
+    feed = Feed(source, RANK, context.device)
+    trainer: Any = build_trainer(context)
+    if context.captured:
+        trainer = CapturedTrainer(trainer)
+    _, counted = trainer.counted_step([feed.shard(0)])
+    for step in range(1, STEPS):
+        trainer.step([feed.shard(step)])
+    if context.captured:
+        assert len(trainer.graphs) == 1
+    values = trainer.full_values()
+    feed.close()
+    trainer.close()
+    everyone = sum(
+        (Counter(each) for each in object_collectives.all_gather(counted)), Counter[str]()
+    )
+    lookups = source.batch(0, RANK).lookups
+    assert dict(everyone) == step_bytes(run, description_of(run), lookups)
+    assert apart(run, values) < 1e-10
+
+
+@pytest.mark.skipif(RANKS > 1, reason="one process works for all GPUs")
+@pytest.mark.parametrize("slicing", [None, "device"])
+@pytest.mark.parametrize("job", [*JOBS, "stacks"])
+def test_data_parallel_trains_as_plain_pytorch(job: str, slicing: str | None) -> None:
+    """One process, on two GPUs where there are two; the library's copies, threads and sums."""
+    if job == "nmt" and slicing:
+        pytest.skip("sentences are not sliced on the device")
+    devices = min(2, torch.cuda.device_count())
+    fields = JOBS.get(job, {"workload": "stacks", "model": "mlp_tiny"}) | COMMON
+    fields |= {"placement": "data_parallel", "processes": "one", "devices": devices}
+    run = Run(batch_size=4, precision="fp64", slicing=slicing, **fields)
+    source = open_source(run)
+    context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
+    each = context.devices.each
+    feeds = [Feed(source, rank, each[0] if slicing else device) for rank, device in enumerate(each)]
+    trainer = build_trainer(context)
+    _, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
+    for step in range(1, STEPS):
+        trainer.step([feed.shard(step) for feed in feeds])
+    values = trainer.full_values()
+    for feed in feeds:
+        feed.close()
+    trainer.close()
+    moved = {kind: count for kind, count in counted.items() if count}
+    assert moved == step_bytes(run, description_of(run), source.batch(0, 0).lookups)
+    assert apart(run, values) < 1e-10
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_keeps_what_its_row_predicts(placement: str) -> None:
+    """Between steps, activations aside: a transformer of 124 million parameters, AdamW."""
+    fields = {"workload": "gpt", "model": "gpt2_124m", "sequence_length": 32}
+    run = Run(**fields | COMMON | {"placement": placement, "batch_size": 1, "optimizer": "default"})
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    source = open_source(run)
+    context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
+    feed = Feed(source, RANK, context.device)
+    trainer = build_trainer(context)
+    for step in range(3):
+        trainer.step([feed.shard(step)])
+    torch.cuda.synchronize()
+    kept = torch.cuda.memory_allocated() - before
+    feed.close()
+    trainer.close()
+    assert kept == pytest.approx(kept_on(run, description_of(run), RANK).total, rel=0.05)
