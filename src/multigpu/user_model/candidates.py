@@ -11,6 +11,7 @@ from multigpu.analysis.limits import bound_units_per_s
 from multigpu.build import build_run
 from multigpu.machine.machine import cores_here, gpu_count, this_machine
 from multigpu.placements import find_placement, placements
+from multigpu.placements.row import Placement
 from multigpu.runner.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.spec.run import Run
 from multigpu.user_model.examining import Examined
@@ -73,6 +74,16 @@ def steps_for(
 def trains_the_same(placement: str) -> bool:
     """Whether a placement trains what one process on the global batch does."""
     return find_placement(placement).semantics.facts.is_equal_training
+
+
+def reaches(row: Placement) -> bool:
+    """Whether a job's own update can be carried out: one optimizer a device knows all that the
+    device updates.
+    """
+    replicas = row.variables == "replica" and (
+        row.update == "replica" or (row.update == "sharded" and not row.overlap)
+    )
+    return row.compute == "replica" and not row.staged and (replicas or row.name == "fsdp2")
 
 
 def checked_levers(levers: Sequence[str] | str | None, device_type: str) -> tuple[str, ...]:
@@ -161,12 +172,19 @@ def candidate_runs(
         "timed_steps": steps,
         "framework": framework,
     }
+    fixed |= {"micro_steps": described.micro_steps} if described.micro_steps > 1 else {}
     fixed |= {"processes": "one"} if framework == "tensorflow" else {}
     # processes share a computer's cores: one of them alone gets no more
     share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
     alone = fixed | share | {"placement": ALONE[framework], "devices": 1}
     ways, refused = {"": alone}, dict[str, str]()
     for name in wanted if devices > 1 else ():
+        if described.own_update and not reaches(find_placement(name)):
+            refused[name] = (
+                f"{', '.join(described.own_update)} of the job: {name} does not update whole"
+                " replicas, nor pieces, by one optimizer a device"
+            )
+            continue
         try:
             ways[name] = fixed | {"placement": name, "devices": devices}
             build_run(**ways[name])
@@ -183,6 +201,8 @@ def candidate_runs(
         for name, own in ways.items():
             if name and (levers is None or not trains_the_same(name)) and name not in MANY_FORMS:
                 continue
+            if described.own_update and "captured" in change.get("execution", ""):
+                continue  # clipping and schedules are the host's
             with contextlib.suppress(ValueError):  # a rule says that there is no such way
                 runs.append(build_run(**{**own, **change}))
     return runs, refused

@@ -35,7 +35,7 @@ from multigpu.user_model.result import Result, keep
 from multigpu.workloads.own.description import know
 from multigpu.workloads.own.job import Job
 
-TRACED_STEPS = 3
+TRACED_STEPS = 5
 TURNS = 2  # windows of a way in a launch, one after all others' first
 MOST_FRUITLESS = 2  # launches that gave no window of a way, before it is left
 AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
@@ -259,7 +259,7 @@ def compare(
         bar.ends_s = began_s + share * budget_s - LEAVING_S
 
         def measure(chosen: Sequence[Point], again: bool) -> list[str]:
-            bar.total = max(bar.total, bar.n + len(chosen) + len(set(map(launch_of, chosen))))
+            bar.total = max(bar.total or 0, bar.n + len(chosen) + len(set(map(launch_of, chosen))))
             known = WITH_KERAS | ({EQUALITY_KNOWN: "1"} if again else {})
             return measured_within(chosen, store, bar, lookout, known)
 

@@ -105,7 +105,8 @@ SIX_NAMES: dict[Part, str] = {
 
 class Traced(NamedTuple):
     """What a trace says of a placement's step. parts: seconds of each; they add up to the step as
-    given. last: the rank that the others wait for (None: one rank alone). operations: of a step.
+    given. last: the rank that the others wait for in every step (None: in none so). operations: of
+    a step.
     layers: its name and class -> its share of a traced step, the dearest first; owns: of the
     model's parameters.
     """
@@ -136,6 +137,10 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
         return None
     waits = [fmean(parts["waiting"] for parts in own) for own in told]
     own = told[waits.index(max(waits))]
+    lasts = {
+        min(zip(together, replicas, strict=True), key=lambda one: one[0]["waiting"])[1].rank
+        for together in zip(*told, strict=True)
+    }
     means = {part: fmean(parts[part] for parts in own) for part in SIX_PARTS}
     whole, fed_s = sum(means.values()), float(placed.row["fed_step_s"])
     waited = input_of(result, placed.name)
@@ -152,7 +157,7 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
     }
     return Traced(
         parts={part: parts[part] for part in SIX_PARTS},
-        last=replicas[waits.index(min(waits))].rank if len(replicas) > 1 else None,
+        last=lasts.pop() if len(lasts) == 1 and len(replicas) > 1 else None,
         operations=sum(step.kernels for replica in replicas for step in replica.steps) / steps,
         layers={name: layer.total_s / steps / whole for name, layer in layers.items()},
         owns={name: layer.share for name, layer in layers.items()},

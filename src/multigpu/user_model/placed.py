@@ -31,7 +31,7 @@ def called(run: Any) -> str:
     recompute, parts = (getattr(run, name, None) for name in ("recompute", "micro_steps"))
     if not pd.isna(recompute) and recompute:
         named.append("recomputed")
-    if not pd.isna(parts):
+    if not pd.isna(parts) and parts != _asked(run.workload, run.model)[1]:
         named.append(f"{parts:.0f} micro-steps")
     if changes_precision(run):
         named.append(run.precision)
@@ -40,14 +40,15 @@ def called(run: Any) -> str:
 
 def changes_precision(run: Any) -> bool:
     """Whether a Run computes in another precision than the job asks for."""
-    asked = _asked_precision(run.workload, run.model)
+    asked, _ = _asked(run.workload, run.model)
     return bool(asked) and asked != run.precision
 
 
 @lru_cache
-def _asked_precision(workload: str, model: str) -> str:
+def _asked(workload: str, model: str) -> tuple[str, int]:
+    """The job's own precision and micro-steps, which a name does not tell."""
     described = getattr(find_model(workload, model).config, "described", None)
-    return described.precision if described else ""
+    return (described.precision, described.micro_steps) if described else ("", 1)
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,8 @@ def _part_words(placed: Placed, trace: Traced) -> str:
     where = ""
     if dearest and trace.layers[dearest] >= MOST * seconds / fed_s:
         where = f", most of it in {dearest}"
+    if part == "waiting":
+        return f"Waiting for other ranks takes {told}: none of them is always the last."
     if part == "rest":
         return f"The host does something else for {told}{where}."
     return f"Computing takes {told}{where}."

@@ -69,6 +69,9 @@ def wrapped(
         run.execution,
         precision=run.precision,
         micro_steps=run.micro_steps or 1,
+        gradient_clip=job.gradient_clip,
+        schedule=job.schedule,
+        shard=job.shard,
         device="cpu" if run.device_type == "cpu" else None,
     )
 

@@ -10,7 +10,7 @@ import pytest
 from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import Budget, candidate_runs, measured_within
+from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.parts import INPUT, SIX_NAMES, traced_of
 from multigpu.user_model.placed import ONE
@@ -57,7 +57,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
             runs = [run for run in runs if run.devices == 1 or run.placement == over]
             keep(folder, described, runs, refused, 60)
             points += [Point(run) for run in runs]
-            points += [Point(traced(run, 3)) for run in runs]
+            points += [Point(traced(run, TRACED_STEPS)) for run in runs]
         store.check_writable()
         measured_within(points, store, bar)
         yield {name: compared(root / name) for name in FIRST_LINES}

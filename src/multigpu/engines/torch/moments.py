@@ -89,13 +89,14 @@ def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
     own = [event for event in events if event.get("tid") == thread]
     called = [span(event) for event in own if str(event["name"]).startswith("aten::")]
     launches = [span(event) for event in events if event.get("cat") in LAUNCHES]
-    host, calling = closed([*called, *launches], GAP_NS), list[Span]()
+    host = closed([*called, *launches], GAP_NS)
+    computing, calling = list[Span](), list[Span]()
     feeding = [span(event) for event in own if event["name"] == INPUT]
     together: dict[str, list[Span]] = defaultdict(list)
     if cuda:
         device = [event for event in events if event.get("cat") in DEVICE_EVENTS]
         kinds = [(device_kind(event), span(event)) for event in device]
-        computing: list[Span] = [each for kind, each in kinds if kind == "compute"]
+        computing = [each for kind, each in kinds if kind == "compute"]
         together["collectives"] = [each for kind, each in kinds if kind == "collective"]
         together["copies"] = [each for kind, each in kinds if kind == "device_to_device"]
         feeding += [each for kind, each in kinds if kind == "host_to_device"]
@@ -106,7 +107,8 @@ def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
         for event in events:
             if event["name"] in MEETING or str(event["name"]).startswith("gloo:"):
                 together[event["name"]].append(span(event))
-    found, begin = [], span(steps[0])[0]
+    found = list[Timeline]()
+    begin = span(steps[0])[0]
     ends = _device_ends(events, span, [span(event) for event in steps]) if cuda else {}
     for index, event in enumerate(steps):
         window = (begin, max(begin, ends.get(index, span(event)[1])))
