@@ -37,6 +37,8 @@ USUAL_LEVERS = {"cuda": ("compiled", "captured"), "cpu": ()}
 MANY_FORMS = ("ddp", "zero1", "fsdp2", "replicated_allreduce")
 """Placements that are tried in further forms where no lever is named; with levers all are."""
 
+WARM_UP = {"cpu": 6, "cuda": 10}  # steps before those that are timed
+
 PARTS = 2  # of a batch, where micro_steps is a lever
 STEPS = (5, 10, 20, 50, 100, 200, 500)  # so many may be timed at once
 WINDOW_S = 2.0  # that the timed steps of a Run may take
@@ -168,7 +170,7 @@ def candidate_runs(
         "precision": job.precision,
         "execution": PLAIN[framework],
         "device_type": device_type,
-        "warmup_steps": 10,
+        "warmup_steps": WARM_UP[device_type],
         "timed_steps": steps,
         "framework": framework,
     }

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 import time
@@ -148,6 +149,7 @@ def read_ahead() -> Iterator[None]:
 
     def read() -> None:
         with contextlib.suppress(Exception):  # the page says what is missing
+            importlib.import_module("multigpu.analysis.plots")
             _ = read_study().everywhere
 
     reading = Thread(target=read, daemon=True)

@@ -20,6 +20,7 @@ from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
 from multigpu.spec.model import Model
+from multigpu.user_model.drawings import shown_parts, shown_race
 from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import USUAL, called
 from multigpu.user_model.trust import DISTURBED, TOO_FEW, figure_text
@@ -343,6 +344,8 @@ def page(result: Result, whole: bool = True) -> str:
             )
         ),
         causes=shown_causes(result),
+        bars=shown_parts(result),
+        race=shown_race(result),
         beside=shown_beside(result),
         notes=noted(result),
         remarks=remarks(result),

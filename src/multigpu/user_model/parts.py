@@ -190,10 +190,14 @@ def parts(result: Result, placed: Placed) -> pd.DataFrame:
         step = step_of(result, placed.name)
         waited = input_of(result, placed.name)
         shares = {part: step / (step.value / value) for part, value in found.parts.items() if value}
-        shares |= {"input": waited} if waited else {}
+        shares = {**shares, "input": waited} if waited and waited.value else shares
         known_by = {"computing": at_bound(result, placed, found.parts["computing"])}
         return _table(
-            [(SIX_NAMES[part], own, known_by.get(part, "trace")) for part, own in shares.items()]
+            [
+                (SIX_NAMES[part], shares[part], known_by.get(part, "trace"))
+                for part in SIX_PARTS
+                if part in shares
+            ]
         )
     alone = called(placed.run.model_copy(update={"devices": 1}))
     if alone not in result.names:

