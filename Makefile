@@ -48,7 +48,7 @@ jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken,
 
 # Each test of tests/multigpu/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200
-fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=400: two hours)
+fuzz: $(READY) ## an hour of odd fields, command lines, files and models (FUZZ=400: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/multigpu/fuzz
 
 soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour

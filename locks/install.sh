@@ -28,5 +28,5 @@ sys.exit((sys.version_info[:2], platform.system(), platform.machine()) != ((3, 1
 else
     echo "Versions are those of constraints.txt, and no hashes are checked: those of locks/ are for Python 3.11 on Linux with x86-64."
     [ -z "$index" ] || pip --constraint constraints.txt $index torch
-    pip --constraint constraints.txt --editable ".[dev${tensorflow:+,$tensorflow}]"
+    pip --constraint constraints.txt --editable ".[study,dev${tensorflow:+,$tensorflow}]"
 fi

@@ -29,6 +29,8 @@ COMPILE += ["--no-header", "--no-annotate", "--quiet"]
 PLATFORM = ["--python-version", "3.11.7", "--python-platform", "x86_64-manylinux_2_28"]
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 EXTRAS = ("lab", "tensorflow-cpu", "tensorflow-gpu")
+OWN = ("--extra", "study", "--extra", "dev")
+"""Of every environment that `make` builds."""
 
 
 def resolved(*words: str) -> dict[str, str]:
@@ -54,8 +56,8 @@ def main() -> None:
     )
     folder = parser.parse_args().find_links
     cpu_builds = ["--find-links", folder] if folder else ["--extra-index-url", CPU_BUILDS]
-    plain = resolved("--extra", "dev")
-    cpu = resolved("--extra", "dev", *cpu_builds, "--index-strategy", "unsafe-best-match")
+    plain = resolved(*OWN)
+    cpu = resolved(*OWN, *cpu_builds, "--index-strategy", "unsafe-best-match")
     own = {name for name in plain if plain[name] != cpu.get(name)}
     files = {"all": plain.keys() - own, "torch-cuda": own}
     found = {
@@ -65,7 +67,7 @@ def main() -> None:
         package: cpu[package] for package in cpu if cpu[package] != plain.get(package)
     }
     for extra in EXTRAS:
-        more = resolved("--extra", "dev", "--extra", extra)
+        more = resolved(*OWN, "--extra", extra)
         found[extra] = {
             package: more[package] for package in more if more[package] != plain.get(package)
         }

@@ -31,9 +31,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "deepconn": {"model": "deepconn", "batch_size": 32},
     "own": {},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
+    "gpt": {"model": "gpt2_124m", "batch_size": 16, "precision": "bf16"},
 }
 """What a Run takes where the caller does not say otherwise."""
-UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1}
+UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1, "tokens": 1024}
 
 
 def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:

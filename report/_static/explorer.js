@@ -52,7 +52,8 @@
     if (name === "other") return other[row];
     if (name === "rate") {
       const [low, high] = [figure("rate_low", row), figure("rate_high", row)];
-      return rate(figure("rate", row)) + (low === null ? "" : ` (${rate(low)} to ${rate(high)})`);
+      const mfu = data.columns.mfu ? figure("mfu", row) : null;
+      return rate(figure("rate", row)) + (low === null ? "" : ` (${rate(low)} to ${rate(high)})`) + (mfu === null ? "" : `, MFU ${mfu.toFixed(2)}`);
     }
     if (name === "step_time_s") return figure(name, row) === null ? "\u2013" : (1e3 * figure(name, row)).toLocaleString("en", { maximumSignificantDigits: 4 });
     if (name === "peak_memory_gib") return figure(name, row) === null ? "\u2013" : figure(name, row).toFixed(1);

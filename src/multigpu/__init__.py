@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multigpu.user_model.compare import compare
+    from multigpu.user_model.fits import fits
     from multigpu.user_model.result import compared
     from multigpu.user_model.wrap import wrap
     from multigpu.workloads.own.job import SGD, Adam, AdamW, Job
 
-__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared", "wrap"]
+__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared", "fits", "wrap"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +21,7 @@ def __getattr__(name: str) -> Any:
     homes = {
         "compare": "multigpu.user_model.compare",
         "compared": "multigpu.user_model.result",
+        "fits": "multigpu.user_model.fits",
         "wrap": "multigpu.user_model.wrap",
     }
     return getattr(importlib.import_module(homes.get(name, "multigpu.workloads.own.job")), name)

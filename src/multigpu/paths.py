@@ -1,4 +1,4 @@
-"""Where the repository keeps its parts."""
+"""Where the repository keeps its parts, and an installed package what is measured with it."""
 
 import linecache
 import os
@@ -8,9 +8,12 @@ from pathlib import Path
 HOME_VARIABLE = "MULTIGPU_HOME"
 
 
-def find_repository() -> Path:
-    """The folder that holds pyproject.toml, `MULTIGPU_HOME` or the first one above this file, or a
-    FileNotFoundError with what to set.
+def find_checkout() -> Path | None:
+    """Return the repository whose parts are used: `MULTIGPU_HOME`, or the one whose src/ holds this
+    package; None where the package is installed by itself.
+
+    Raises:
+        FileNotFoundError: `MULTIGPU_HOME` names no folder.
     """
     if chosen := os.environ.get(HOME_VARIABLE):
         folder = Path(chosen).expanduser().resolve()
@@ -20,16 +23,28 @@ def find_repository() -> Path:
                 " root"
             )
         return folder
-    for folder in Path(__file__).resolve().parents:
-        if (folder / "pyproject.toml").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"no folder above the package holds pyproject.toml: set {HOME_VARIABLE} to the repository's"
-        " root"
-    )
+    source = Path(__file__).resolve().parents[1]
+    is_checkout = source.name == "src" and (source.parent / "pyproject.toml").is_file()
+    return source.parent if is_checkout else None
 
 
-REPOSITORY = find_repository()
+def own_folder() -> Path:
+    """Return where an installed package keeps what this user measures; it may not be there yet."""
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return home / "multigpu"
+
+
+def check_checkout(what: str) -> None:
+    """Raise a ValueError where `what` needs the repository and there is none."""
+    if CHECKOUT is None:
+        raise ValueError(
+            f"{what} needs the repository, and the package is installed without it: set"
+            f" {HOME_VARIABLE} to a checkout"
+        )
+
+
+CHECKOUT = find_checkout()
+REPOSITORY = CHECKOUT or own_folder()
 BUILD, DATA, FIGURES = REPOSITORY / "build", REPOSITORY / "data", REPOSITORY / "figures"
 CHECKPOINTS = BUILD / "checkpoints"
 PUBLISHED, CORPUS, CACHE = DATA / "published", DATA / "corpus", DATA / "cache"

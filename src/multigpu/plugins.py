@@ -24,6 +24,7 @@ KINDS = (
     "claims",
     "commands",
     "selections",
+    "engines",
     "experiments",
     "grids",
     "fragments",

@@ -9,10 +9,18 @@ from typing import Any
 
 from multigpu.report import pages
 from multigpu.report.pages import *
-from multigpu_study.analysis.forecast import article_held_out
+from multigpu_study.analysis.batching import as_published, batching_frame, counted_units
+from multigpu_study.analysis.curves import same_curve_table
+from multigpu_study.analysis.forecast import article_held_out, foretold
+from multigpu_study.analysis.matrix_plot import heat
 from multigpu_study.analysis.read import DocumentStudy
 from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame, paper
-from multigpu_study.analysis.step_traces import document_replicas, document_whole
+from multigpu_study.analysis.step_traces import (
+    document_replicas,
+    document_whole,
+    replicas_frame,
+    whole_frame,
+)
 from multigpu_study.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu_study.analysis.synchrony import memory_frame, ratio_frame
 from multigpu_study.published import beside_records, load_published, published_value

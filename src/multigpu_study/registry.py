@@ -16,6 +16,7 @@ ENTRY_POINTS = {
         "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
         "stages": "multigpu_study.stages.kind:STAGES",
     },
+    "engines": {"stage": "multigpu_study.stages"},
     "grids": {"documents": "multigpu_study.grids"},
     "fragments": {"claims": "multigpu_study.claims.page:claims_page"},
     "printed": {"documents": "multigpu_study.published:published_of"},

@@ -24,6 +24,12 @@ from tests.refusals import refused
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+EVERY = [
+    requirement
+    for requirement in (*PROJECT["dependencies"], *EXTRAS["report"], *EXTRAS["study"])
+    if not requirement.startswith("multigpu")
+]
+"""Requirements of `make study`: the base's, and those of the study's extras."""
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 IMPORT_NAMES = {
@@ -82,7 +88,7 @@ def test_conda_and_pip_install_the_same() -> None:
     pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
     assert f"python{PROJECT['requires-python']}" in dependencies
     assert pip[0] == "-c constraints.txt" and pip[-1] == "-e ."
-    wanted = named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"])
+    wanted = named(*EVERY, *EXTRAS["dev"], *EXTRAS["lab"])
     assert named(*pip[1:-1]) == wanted
     for name, allowed in (wanted | named(*EXTRAS["tensorflow-cpu"])).items():
         assert allowed.contains(exact()[name]), (
@@ -91,7 +97,7 @@ def test_conda_and_pip_install_the_same() -> None:
 
 
 def test_what_is_imported_is_declared() -> None:
-    declared = named(*PROJECT["dependencies"])
+    declared = named(*EVERY)
     # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets, ray: of extras,
     # with something in their place
     optional = {"multigpu", "multigpu_study", "tensorflow", "keras", "triton", "ipywidgets", "ray"}
@@ -187,7 +193,7 @@ def test_every_dependency_is_locked() -> None:
         "lab": LOCKS["lab"],
         "tensorflow-cpu": LOCKS["tensorflow-cpu"],
     }.items():
-        for name, wanted in named(*(EXTRAS[extra] if extra else PROJECT["dependencies"])).items():
+        for name, wanted in named(*(EXTRAS[extra] if extra else EVERY)).items():
             version = (place | everywhere).get(name)
             assert version and wanted.contains(version), (
                 f"{name} {wanted} is not locked: run `make lock`"
@@ -195,20 +201,21 @@ def test_every_dependency_is_locked() -> None:
     assert LOCKS["torch-cpu"]["torch"] == f"{LOCKS['torch-cuda']['torch']}+cpu"
 
 
-def test_the_repository_is_the_folder_with_pyproject_unless_the_environment_names_another(
+def test_the_repository_is_the_one_whose_src_holds_the_package_unless_the_environment_names_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
-    assert paths.find_repository() == Path(__file__).resolve().parents[2]
+    assert paths.find_checkout() == Path(__file__).resolve().parents[2]
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-    assert paths.find_repository() == tmp_path.resolve()
+    assert paths.find_checkout() == tmp_path.resolve()
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "absent"))
     told = "^MULTIGPU_HOME names .*absent, which is not a folder: set it to the repository's root$"
-    refused(told, paths.find_repository, error=FileNotFoundError)
+    refused(told, paths.find_checkout, error=FileNotFoundError)
     monkeypatch.delenv(paths.HOME_VARIABLE)
-    monkeypatch.setattr(paths, "__file__", str(tmp_path / "site" / "paths.py"))
-    refused(
-        "holds pyproject.toml: set MULTIGPU_HOME to the repository's root$",
-        paths.find_repository,
-        error=FileNotFoundError,
-    )
+    # an environment inside of another project, whose pyproject.toml is none of this package's
+    (tmp_path / "pyproject.toml").touch()
+    site = tmp_path / "venv" / "site-packages"
+    monkeypatch.setattr(paths, "__file__", str(site / "multigpu" / "paths.py"))
+    assert paths.find_checkout() is None
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    assert paths.own_folder() == tmp_path / "share" / "multigpu"

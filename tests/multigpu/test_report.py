@@ -327,6 +327,14 @@ def test_every_field_of_every_point_comes_back(runs: Path, table: pd.DataFrame) 
             ), "its latest attempt"
 
 
+def test_the_explorer_knows_the_mfu_of_tokens_alone() -> None:
+    words, tokens = make_record(), make_record(workload="gpt", units_per_s=976e3)
+    assert "mfu" not in encoded(points(frame_of([words])), paths.DATA)["columns"]
+    data = encoded(points(frame_of([words, tokens])), paths.DATA)
+    known = data["columns"]["mfu"]["numbers"]
+    assert known[0] is None and known[1] == pytest.approx(488e3 * 860_101_632 / 989e12, rel=1e-4)
+
+
 def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
     record = next(iter(RecordStore(paths.RUNS)))
     held = records_held(paths.RUNS)[record.machine.name, record.key]

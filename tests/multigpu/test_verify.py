@@ -5,14 +5,17 @@ every planted fault is found.
 import copy
 import gzip
 import json
+import lzma
 import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -39,6 +42,7 @@ from tests.factory import make_record, plant
 from tests.refusals import refused
 
 Fields = dict[str, Any]
+COMMITTED = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> Fields:
         if one["status"] == "ok" and one["measurement"]["moved_bytes"] and one["clean_tree"]
     )
     monkeypatch.setattr(
-        "multigpu.analysis.verify.history", lambda: frozenset({record["commit"][:7]})
+        "multigpu.analysis.verify.history", lambda: {record["commit"][:7]: COMMITTED}
     )
     return record
 
@@ -106,7 +110,7 @@ FAULTS: dict[str, tuple[Callable[[Fields], None], str]] = {
     "a changed tree": (put(clean_tree=False), TREE),
     "a loss that stood still": (
         put("measurement", loss=lambda losses: [1.0] * len(losses)),
-        "a loss that did not move",
+        "a loss that did not move, or is no number",
     ),
     "a step too few": (
         put("measurement", step_time_s=lambda ranks: [rank[1:] for rank in ranks]),
@@ -114,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[Fields], None], str]] = {
     ),
     "devices slower than the wall": (
         put("measurement", wall_s=lambda t: t / 2),
-        "devices' time above the wall clock",
+        "its events do not fill its wall clock",
     ),
     "no time": (put("measurement", wall_s=0.0), "no positive time or units"),
     "a field too many": (put("measurement", colour="red"), "not as its schema wants it"),
@@ -154,7 +158,7 @@ def test_a_sound_record_passes_loose_and_packed(
     assert report.faults == [] and "not checked: commits: no git history here" in list(
         lines(report)
     )
-    monkeypatch.setattr("multigpu.analysis.verify.history", lambda: frozenset({"a1" * 20}))
+    monkeypatch.setattr("multigpu.analysis.verify.history", lambda: {"a1" * 20: COMMITTED})
     assert verify(tmp_path / "lost").faults == []
 
 
@@ -197,6 +201,107 @@ def test_each_planted_fault_is_found_and_nothing_else(
     assert all(one.raw.attempt == 1 for one in report.faults), (
         "the sound one beside it is not blamed"
     )
+
+
+def rekeyed(record: Fields) -> Fields:
+    """The Record as a forger leaves it: under the key that its changed content has."""
+    return record | {"key": Record.model_validate(record, strict=False).own_key}
+
+
+def times(share: float, *names: str) -> Callable[[Fields], None]:
+    """Changes these times of a measurement, of any shape, by a factor."""
+
+    def scaled(value: Any) -> Any:
+        return [scaled(one) for one in value] if isinstance(value, list) else value * share
+
+    return put("measurement", **dict.fromkeys(names, scaled))
+
+
+UNITS = "units are not those of its batches"
+BYTES = "bytes predicted are not those of its placement"
+MACHINE = "its GPUs are not those of its machine"
+EVERY_BYTE = {
+    name: lambda kinds: {k: n // 2 for k, n in kinds.items()}
+    for name in ("moved_bytes", "predicted_bytes")
+}
+ALTERATIONS: dict[int, tuple[tuple[Callable[[Fields], object], ...], str]] = {
+    1: ((times(2, "units", "padded_units", "wall_s", "step_time_s", "event_time_s"),), UNITS),
+    2: (
+        (put("measurement", units=lambda n: n * 11 // 10, padded_units=lambda n: n * 11 // 10),),
+        UNITS,
+    ),
+    3: ((put("run", batch_size=lambda n: n // 2),), UNITS),
+    4: ((times(0.8, "wall_s", "event_time_s"),), "its steps do not fill its wall clock"),
+    5: ((times(0.0, "step_time_s"),), "its steps do not fill its wall clock"),
+    6: ((times(0.25, "wall_s"),), "its steps do not fill its wall clock"),
+    7: ((times(0.5, "event_time_s"),), "its events do not fill its wall clock"),
+    8: ((put("machine", gpus=lambda gpus: ["NVIDIA B200"] * len(gpus)),), MACHINE),
+    9: ((put("machine", name="4x-nvidia-h200"),), MACHINE),
+    10: (
+        (
+            put("machine", name="4x-nvidia-h200", gpus=lambda gpus: gpus * 2),
+            put("measurement", wall_s=lambda t: 1.0001 * t),
+        ),
+        "a launch in two places",
+    ),
+    11: ((put(measured_at="2031-01-01T00:00:00+00:00"),), "a date that cannot be"),
+    12: ((put(measured_at="2019-01-01T00:00:00+00:00"),), "a date that cannot be"),
+    13: ((put(repeat=77, launch_id="fresh.0"),), "measured to the last digit what another was"),
+    14: ((put("measurement", **EVERY_BYTE),), BYTES),
+    15: ((put("run", placement="independent"),), BYTES),
+    16: (
+        (put("measurement", loss=lambda losses: [*losses[:-1], math.nan]),),
+        "a loss that did not move, or is no number",
+    ),
+    17: ((put("measurement", replicas_agree=False),), "replicas that do not agree"),
+    18: ((put("measurement", parameter_change=0.0),), "variables that did not change"),
+    19: (
+        (put("measurement", peak_memory_gib=lambda peaks: [500.0] * len(peaks)),),
+        "a peak above the GPU's memory",
+    ),
+    20: ((put("measurement", "device_states", 0, sm_clock_mhz=500),), "a throttled clock"),
+}
+"""The alterations of `report/method.md` by their numbers there, and what is said of each."""
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> Fields:
+    """A measured Run of ddp on two H200s, as its file has it."""
+    return next(
+        raw.record
+        for raw in raw_records(paths.RUNS / "2x-nvidia-h200")
+        if raw.record
+        and (run := raw.record["run"])
+        and raw.record["status"] == "ok"
+        and (run["placement"], run["devices"], run["traced_steps"]) == ("ddp", 2, 0)
+        and raw.record["clean_tree"]
+        and raw.record["measurement"]["device_states"]
+    )
+
+
+@pytest.mark.parametrize("number", ALTERATIONS)
+def test_each_alteration_is_caught_though_its_key_is_made_again(
+    number: int, tmp_path: Path, two_gpus: Fields, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = {two_gpus["commit"][:7]: COMMITTED}
+    monkeypatch.setattr("multigpu.analysis.verify.history", lambda: commits)
+    changes, what = ALTERATIONS[number]
+    altered = rekeyed(changed(two_gpus, *changes))
+    assert verify(written(tmp_path, two_gpus)).faults == []
+    found = verify(written(tmp_path, altered | {"attempt": int(altered["key"] == two_gpus["key"])}))
+    assert what in [one.what for one in found.faults], found.faults
+
+
+def test_the_method_page_numbers_every_alteration() -> None:
+    page = (paths.REPOSITORY / "report" / "method.md").read_text()
+    assert [int(one) for one in re.findall(r"^\| (\d+) \|", page, re.M)] == sorted(ALTERATIONS)
+
+
+def test_a_window_shortened_as_a_whole_is_not_seen(tmp_path: Path, two_gpus: Fields) -> None:
+    """What one Record cannot show, as the method page says: all of its times by one factor."""
+    every = ("wall_s", "step_time_s", "event_time_s", "total_s", "warmup_s")
+    altered = changed(two_gpus, times(0.97, *every), put(launch_id="fresh.0"))
+    assert verify(written(tmp_path, rekeyed(altered))).faults == []
 
 
 def test_broken_files_are_named_and_stop_nothing(tmp_path: Path, sound: Fields) -> None:
@@ -291,7 +396,7 @@ def test_what_no_launch_wrote_is_named_and_hides_nothing(
         rf"multigpu: left out: {file} is not a Record of this version: .*{BAD[kind][1]}.*\n", said
     ), said
     assert main(["--records", str(store.root), "verify"]) == 1
-    assert capsys.readouterr().out == said.removeprefix("multigpu: left out: ")
+    assert capsys.readouterr().out.startswith(said.removeprefix("multigpu: left out: "))
 
 
 def test_what_is_no_json_unpacks_without_end_or_is_a_pipe_is_named_at_once(planted: Any) -> None:
@@ -352,7 +457,8 @@ def hundred_bad_files(planted: Any, lines: Sequence[str], capsys: Any) -> None:
     for (out, took_s), (same, longer_s) in zip(before, said(), strict=True):
         assert out == same and longer_s < took_s + 2
     assert main(["--records", str(store.root), "verify"]) == 1
-    assert len(capsys.readouterr().out.splitlines()) == 100
+    said_at_once = capsys.readouterr().out.splitlines()
+    assert sum("0.json.gz is not a Record" in line for line in said_at_once) == 100
 
 
 def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
@@ -365,3 +471,28 @@ def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
         "measure --grid cpu_study --devices 1 --dry-run",
     )
     hundred_bad_files(planted, lines, capsys)
+
+
+def test_a_damaged_archive_hides_no_other_and_stops_no_command(
+    planted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, good, file = planted
+    other, place = make_record(repeat=2), file.parent
+    write_archive(place, {(other.key, 0): other.model_dump_json().encode()})
+    damaged = write_archive(place, {("abc", 0): b"{}"})
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    bomb = lzma.LZMACompressor(lzma.FORMAT_XZ, preset=0)
+    # 640 MiB of zeros in a hundred kilobytes
+    packed = b"".join(bomb.compress(bytes(1 << 26)) for _ in range(10)) + bomb.flush()
+    (place / "records-0123456789ab.tar.xz").write_bytes(packed)
+    assert {record.repeat for record in store} == {0, 1, 2}
+    assert sum("is not an archive of Records" in line for line in store.unreadable()) == 2
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(["--records", str(store.root), "verify"]) == 1
+    said = capsys.readouterr().out
+    assert "unpacks to more than 256 MiB" in said and "its end is missing" in said
+    assert main(["--records", str(store.root), "records"]) == 0
+    assert good.run.placement in capsys.readouterr().out
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 1 << 20
+    assert store.write(make_record(repeat=3)).exists()

@@ -154,7 +154,7 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     table = table.copy()
     table.loc[hit, ["rate", "rate_low", "rate_high"]] *= times
     table.loc[hit, ["step_time_s", "median_step_s"]] /= times
-    table.loc[hit, "log_mean"] += np.log(times)
+    table.loc[hit, "sample"] = [one.scaled(times) for one in table.loc[hit, "sample"]]
     return frame, table
 
 

@@ -17,6 +17,7 @@ from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms
 from multigpu.records.collective import CollectiveRecord, CollectiveStore, bus_factor
+from multigpu.records.published import published
 
 POINT = ("machine", "gpu", "device_type", "devices", "execution", "method", "kind", "bytes")
 MEASURED = tuple(
@@ -100,11 +101,14 @@ in one call, headers included.
 def collectives_frame(
     records: Iterable[CollectiveRecord] | CollectiveStore | Path | str,
 ) -> pd.DataFrame:
-    """The frame of these Records, or of those in a folder, one row each. ValueError: a file is no
-    CollectiveRecord.
+    """The frame of these Records, or of those in a folder, one row each, with those that were
+    published with the package. ValueError: a file is no CollectiveRecord.
     """
-    found = CollectiveStore(Path(records)) if isinstance(records, Path | str) else records
-    return typed_frame([_row(record) for record in found], COLUMNS)
+    if not isinstance(records, Path | str):
+        return typed_frame([_row(record) for record in records], COLUMNS)
+    folder = Path(records)
+    own = [_row(record) for record in CollectiveStore(folder)]
+    return typed_frame([*own, *published(folder.name, folder)], COLUMNS)
 
 
 def median_bounds(samples: Sequence[float]) -> tuple[float, float]:

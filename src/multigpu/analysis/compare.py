@@ -3,13 +3,13 @@ interval says; rows put together.
 """
 
 import functools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.boots import contrasts
 from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import half_width
@@ -39,7 +39,7 @@ SINGLE_MARGIN = 1.05
 to be one.
 """
 
-_SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
+_SAMPLE = ["rate", "sample", "keys"]
 
 
 def versus(
@@ -47,9 +47,9 @@ def versus(
 ) -> pd.DataFrame:
     """Each measured point of `own` beside the one of `base` that equals it in every field but those
     of `but` (and what follows from them). Returns `own`'s columns; <name>, the rate over base's,
-    with _low and _high (95%, Welch's t on logarithms; NaN: a single run); base_<field> of `but` and
-    `TOLD`; verdict. ValueError: a point has several counterparts; the sentence says in what they
-    differ.
+    with _low and _high (95%, paired within boots: `boots.contrast`; NaN: a single run);
+    base_<field> of `but` and `TOLD`; verdict. ValueError: a point has several counterparts; the
+    sentence says in what they differ.
     """
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
@@ -109,31 +109,12 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
     exactly where both are the same Records.
     """
     if isinstance(base, pd.Series):
-        base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
-    found = combined([own], [base])
-    ratio, half = (
-        found["rate"],
-        np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0))),
-    )
+        base = pd.DataFrame({name: [base[name]] * len(own) for name in _SAMPLE}, index=own.index)
+    found = contrasts([own["sample"]], [base["sample"]])
+    ratio, half = np.exp(found["value"]), np.exp(half_width(found["variance"], found["freedom"]))
     table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
     table[own["keys"].eq(base["keys"]).fillna(False)] = 1.0
     return table
-
-
-def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-    """The product of some sides' rates over that of others, row by row, as one side of `_SAMPLE`;
-    freedom: Welch's and Satterthwaite's.
-    """
-    rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
-    rate = rate / math.prod((side["rate"] for side in under), start=1.0)
-    variances, freedoms = (
-        [side[name].astype("float64") for side in (*over, *under)]
-        for name in ("log_variance", "log_freedom")
-    )
-    variance = sum(variances[1:], start=variances[0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    return pd.DataFrame({"rate": rate, "log_variance": variance, "log_freedom": freedom})
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:

@@ -19,7 +19,7 @@ from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, re
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
-from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.analysis.read import frames, machines_of, steps_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.build import build_run
 from multigpu.placements import find_placement
@@ -160,7 +160,7 @@ def _of_series(
         **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")},
     )
     machine = same["machine"].iloc[0]
-    lines = lines_of(alike, rows, records_of(runs, machine), collectives, NETWORK)
+    lines = lines_of(alike, rows, steps_of(runs, machine), collectives, NETWORK)
     known = {
         line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1
     }

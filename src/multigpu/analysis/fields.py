@@ -65,7 +65,9 @@ ROLES: dict[str, Role] = {
     **dict.fromkeys(
         ("micro_batches", "micro_steps", "micro_sync", "local_steps", "stage_devices"), "way"
     ),
-    **dict.fromkeys(("slicing", "recompute", "reshard"), "way"),
+    **dict.fromkeys(
+        ("pipeline_schedule", "slicing", "recompute", "reshard", "sharded_over"), "way"
+    ),
     **dict.fromkeys(("batching", "shuffle"), "condition"),
     **dict.fromkeys(("feed", "host_cores", "device_ids", "peer_access"), "host"),
     **{

@@ -5,7 +5,7 @@ and their tables.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +31,6 @@ from multigpu.analysis.forecast_reduction import Demand, Links, NoFormula, deman
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import WIRE_BYTES
-from multigpu.records.record import Record
 from multigpu.workloads import find_model
 
 LEAST_OWN, LEAST_SHARED = 8, 4
@@ -177,30 +176,23 @@ def demand_of_rows(rows: pd.DataFrame) -> Demand:
     )
 
 
-def noise_of(records: Iterable[Record], keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
-    """Of each of these Records the first rank's timed steps over their mean."""
-    own = [
-        (record.measurement, record.run.warmup_steps)
-        for record in records
-        if record.key in set(keys)
-    ]
-    times = [
-        np.array(measured.step_time_s[0][warmup:])
-        for measured, warmup in own
-        if measured is not None
-    ]
+def noise_of(
+    steps: Mapping[str, Sequence[float]], keys: Sequence[str]
+) -> tuple[tuple[float, ...], ...]:
+    """Return the timed steps under each of these keys over their mean."""
+    times = [np.array(own) for key, own in steps.items() if key in set(keys)]
     positive = [one[one > 0] for one in times]
     return tuple(tuple(one / one.mean()) for one in positive if len(one))
 
 
-def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
+def _points(rows: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Points:
     """The Points of a line's rows of the frame: a launch's step is all its time over all its timed
     steps.
     """
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
     times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
-    noise = () if one_process else noise_of(records, rows.loc[rows["devices"] == 1, "key"].tolist())
+    noise = () if one_process else noise_of(steps, rows.loc[rows["devices"] == 1, "key"].tolist())
     return Points(
         tuple(times.index.tolist()), tuple(times), demand_of_rows(rows), noise, one_process
     )
@@ -209,14 +201,15 @@ def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
 def lines_of(
     points: pd.DataFrame,
     frame: pd.DataFrame,
-    records: Sequence[Record],
+    steps: Mapping[str, Sequence[float]],
     collectives: pd.DataFrame,
     assumed: Links,
 ) -> list[Series]:
     """Every series measured at two or more counts, weak scaling, that merges by a formula known
     here; independent replicas merge nothing.
-    points: chosen ones of a machine; frame and records: of the same; collectives: of
-        `collectives_frame`; assumed: links between nodes.
+    points: chosen ones of a machine; frame: of the same; steps: by key, the timed steps of its
+        Records (`read.timed_steps`); collectives: of `collectives_frame`; assumed: links between
+        nodes.
     """
     table = points[
         (points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")
@@ -231,7 +224,7 @@ def lines_of(
             ]
             links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
             with suppress(NoFormula):
-                found.append(Series(rows, _points(own, records), links))
+                found.append(Series(rows, _points(own, steps), links))
     return _with_spread(found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.boots import named_boots
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, step_memory, throughput
 from multigpu.placements.resolve import semantics_of
@@ -70,9 +71,11 @@ COLUMNS = IDENTITY | MEASURED
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     """The frame of `records` but traced ones (`traces.phases_frame`), one row each in their order;
-    without any, an empty one.
+    without any, an empty one. Boots are those of `named_boots`.
     """
-    return typed_frame([_row(record) for record in records if not record.run.traced_steps], COLUMNS)
+    rows = [_row(record) for record in records if not record.run.traced_steps]
+    frame = typed_frame(rows, COLUMNS)
+    return frame.assign(boot=named_boots(frame))
 
 
 def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:

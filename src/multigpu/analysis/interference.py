@@ -120,11 +120,6 @@ def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
     )
 
 
-PAUSE_S = 240.0
-"""Records without their host's start are of one occasion until nothing came for so long, longer
-than any Run takes.
-"""
-
 KIND = ("framework", "processes", "execution", "on_host")
 
 
@@ -140,31 +135,15 @@ def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
     return found.assign(holds_one=found["ratio_low"].le(1) & found["ratio_high"].ge(1))
 
 
-def occasions(frame: pd.DataFrame) -> pd.Series:
-    """Of every Record, a number of its occasion, rising with time on each machine; there each start
-    of the host is one.
-    """
-    at, boot = pd.to_datetime(frame["measured_at"]), frame["boot"].fillna("")
-    ordered = frame.assign(_at=at, _boot=boot).sort_values(["machine", "_at"], kind="stable")
-    silent = ordered[ordered["_boot"].eq("")]
-    paused = silent.groupby("machine")["_at"].diff().dt.total_seconds().gt(PAUSE_S)
-    stretch = paused.groupby(silent["machine"]).cumsum().reindex(ordered.index)
-    return (
-        ordered.groupby(["machine", "_boot", stretch], sort=False, dropna=False)
-        .ngroup()
-        .reindex(frame.index)
-    )
-
-
 def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     """A row a point and kind of pair of launches: how far two launches of the same point are apart,
-    on one occasion or on two.
+    on one occasion (a boot of the host) or on two.
     on_host: `Placement.uses_host`. same: of one occasion. gap: the median over pairs of exp(|ln of
         the rates' ratio|) - 1; most: the most.
     """
     ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
     ok = ok.assign(
-        occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup()
+        occasion=ok["boot"], point=ok.groupby([*POINT], dropna=False, sort=False).ngroup()
     )
     ok["on_host"] = ok["placement"].map(lambda name: find_placement(name).uses_host)
     each = ok.groupby(["point", "launch_id"], sort=False)

@@ -14,9 +14,10 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import POINT
-from multigpu.machine.ceilings import read_ceilings
+from multigpu.machine.ceilings import Ceilings, read_ceilings
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
+from multigpu.records.published import published
 from multigpu.spec.model import Model
 from multigpu.workloads import find_model
 
@@ -108,7 +109,8 @@ def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
     known = next(
         ({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {}
     )
-    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
+    others = [Ceilings(**row) for row in published("ceilings", runs)]
+    found = [c for c in [*read_ceilings(runs), *others] if c.gpu == gpu]
     if not found:
         return known
     best = max(found, key=lambda c: len(c.memory))

@@ -10,9 +10,8 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import combined
 from multigpu.analysis.limits import Ceiling, ceilings
-from multigpu.analysis.statistics import half_width, log_samples
+from multigpu.analysis.statistics import combined, half_width, log_samples
 from multigpu.placements.resolve import shard_sizes
 from multigpu.records.record import Record
 from multigpu.spec.rules.devices import LEAST_ENERGY_S

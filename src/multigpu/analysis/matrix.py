@@ -14,7 +14,7 @@ from multigpu.analysis.compare import ratio_columns
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.style import in_order
-from multigpu.analysis.words import field_words, missing
+from multigpu.analysis.words import field_words, missing, plural
 from multigpu.build import build_run
 from multigpu.placements import every_placement
 from multigpu.placements.row import Engine, Placement
@@ -25,7 +25,7 @@ FORMS = {"torch": "eager", "tensorflow": "graph"}
 """The form in which a framework carries a step out unless it is asked for another."""
 
 FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
-CELL = ["framework", "placement", "devices"]
+SAMPLE = ("rate", "rate_low", "rate_high", "log_mean", "log_variance", "log_freedom")
 
 
 class TableJob(NamedTuple):
@@ -87,7 +87,7 @@ def matrix(
     table = pd.concat(cells, ignore_index=True)
     for name in ("best", "best_low", "best_high"):
         table[name] = table.get(name, np.nan)
-    return table[[name for name in table if not name.startswith("log_")]]
+    return table.drop(columns=[name for name in SAMPLE if name.startswith("log_")])
 
 
 def _best_single(rows: pd.DataFrame) -> pd.Series | None:
@@ -117,8 +117,7 @@ def _filled(
     rows: pd.DataFrame, job: TableJob, devices: int, machine: str, device_type: str
 ) -> pd.DataFrame:
     """The cells of one column: the most repeated point in the usual form, or why there is none."""
-    sample = ["rate", "rate_low", "rate_high", "log_mean", "log_variance", "log_freedom"]
-    told = [*sample, "execution", "processes", "n", "launches", "keys"]
+    told = [*SAMPLE, "execution", "processes", "n", "launches", "keys"]
     usual = _usual_form(rows)
     cells: list[dict[str, Any]] = []
     known = every_placement()
@@ -143,7 +142,7 @@ def _filled(
     for name in told:
         if name not in table:
             table[name] = np.nan
-    return table.astype(dict.fromkeys(sample, "float64"))
+    return table.astype(dict.fromkeys(SAMPLE, "float64"))
 
 
 def _reason(
@@ -203,13 +202,16 @@ def table_job(
     jobs = jobs_of(rows)
     if jobs.empty:
         raise Missing("no measured point has these fields and inputs made on its devices")
-    (best,) = jobs.head(1).drop(columns="cells").astype(object).to_dict("records")
-    job = TableJob(**{name: None if missing(value) else value for name, value in best.items()})
+    best: dict[str, Any] = {
+        name: None if missing(value) else value
+        for name, value in zip(TableJob._fields, jobs[[*TableJob._fields]].values[0], strict=True)
+    }
+    job = TableJob(**best)
     own = where(rows, **job.fields)
     own = own[own["n"] > 0]
     machines = {
-        int(devices): str(group["machine"].value_counts().index[0])
-        for devices, group in own.groupby("devices")
+        count: str(where(own, devices=count)["machine"].value_counts().index[0])
+        for count in sorted(own["devices"].unique().tolist())
     }
     return job, machines, str(own["unit"].iloc[0])
 
@@ -233,7 +235,8 @@ def as_text(table: pd.DataFrame, unit: str, frameworks: Sequence[str] = tuple(FR
         wide = own.assign(cell=[_cell_text(row) for _, row in own.iterrows()])
         wide = wide.pivot(index="placement", columns="devices", values="cell")
         wide = wide.reindex(list(dict.fromkeys(own["placement"])))
-        wide.columns = [f"{count} device{'s' * (count > 1)}" for count in wide.columns]
+        counts = sorted(own["devices"].unique().tolist())
+        wide.columns = [plural(count, "device") for count in counts]
         lines += [f"{FRAMEWORKS[framework]}, {unit}/s (times one device at its best; n/launches)"]
         lines += [wide.to_string(index_names=False), ""]
     reasons = shown[~shown["reason"].isin(["", NOT_MEASURED])]

@@ -15,7 +15,7 @@ from multigpu.analysis.expected import by_nearness
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import where
 from multigpu.analysis.query import measure_command, run_of
-from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.analysis.read import frames, machine_of, machines_of
 from multigpu.analysis.words import joined
 from multigpu.build import build_run
 from multigpu.placements import placements
@@ -96,7 +96,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
             * _passing(run)
             / _passing(measured)
         )
-    host = records_of(runs, name)[0].machine
+    host = machine_of(runs, name)
     has_gib = (
         max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
     )

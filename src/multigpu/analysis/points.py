@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.boots import FORMS, rate_half, samples
 from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED
-from multigpu.analysis.statistics import half_width, log_samples, mean_interval
+from multigpu.analysis.statistics import mean_interval
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
 SUMMARY = {
-    **dict.fromkeys(("n", "launches"), "int64"),
+    **dict.fromkeys(("n", "launches", "boots"), "int64"),
     **dict.fromkeys(
         ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"),
         "float64",
     ),
-    **dict.fromkeys(
-        ("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"
-    ),
+    **dict.fromkeys(("peak_memory_gib", "moved_bytes"), "float64"),
+    "sample": "object",
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
 """What `points` tells of a point, beside the columns that make it one."""
@@ -35,13 +35,14 @@ class Missing(LookupError):
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     """One row a point (all of a Run but its seed, with the machine and the versions, unless `by`
-    says otherwise), in order of appearance. Returns `by`, n (repeats that were measured) and
-    launches; rate (all units over all time, units/s) with rate_low and rate_high (95%, NaN for a
-    single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats
-    of their median step); spread (a ratio), jitter_s (median), peak_memory_gib (maximum),
-    moved_bytes (mean of a step); log_mean, log_variance and log_freedom of ln(rate), from which
-    ratios take their intervals; tier (headline: five repeats over two launches at least; screening;
-    missing), status and reason (why repeats are missing), flags, keys (", " between), commits.
+    says otherwise), in order of appearance. Returns `by`, n (repeats that were measured), launches
+    and boots; rate (all units over all time, units/s) with rate_low and rate_high (95%, NaN for a
+    single run; they hold what another boot of the host may do to it); step_time_s (all time over
+    all timed steps) and median_step_s (median over repeats of their median step); spread (a ratio),
+    jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); sample
+    (`boots.Sample`), from which ratios take their intervals; tier (headline: five repeats over two
+    launches at least; screening; missing), status and reason (why repeats are missing), flags, keys
+    (", " between), commits.
     """
     by = list(by)
     names = by + [name for name in SUMMARY if name not in by]
@@ -53,7 +54,8 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     first = frame.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()])
     ok = frame["status"].eq("ok")
     table = first.join(_texts(frame, groups, ok)).join(_numbers(frame[ok], groups[ok]))
-    table[["n", "launches"]] = table[["n", "launches"]].fillna(0)
+    counts = ["n", "launches", "boots"]
+    table[counts] = table[counts].fillna(0)
     headline = (table["n"] >= HEADLINE_REPEATS) & (table["launches"] >= HEADLINE_LAUNCHES)
     table["tier"] = np.select([table["n"] == 0, headline], ["missing", "headline"], "screening")
     return table[names].astype(SUMMARY).reset_index(drop=True)
@@ -93,9 +95,15 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     """By group, of measured rows: everything that is a number."""
     launch = ok["launch_id"].astype(object)
     each = ok.groupby(groups)
-    table = log_samples(ok["units_per_s"], groups, launch)
-    table[["n", "launches"]] = pd.DataFrame(
-        {"n": each.size(), "launches": launch.groupby(groups).nunique()}
+    table = pd.DataFrame(
+        {
+            "n": each.size(),
+            "launches": launch.groupby(groups).nunique(),
+            "boots": ok["boot"].groupby(groups).nunique(),
+            "sample": samples(
+                ok["units_per_s"], groups, launch, ok["boot"], ok["execution"].map(FORMS)
+            ),
+        }
     )
     for column, how in {
         "median_step_s": "median",
@@ -108,7 +116,7 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     rates, rate, half = (
         each["units_per_s"],
         sums["units"] / sums["wall_s"],
-        np.exp(half_width(table["log_variance"], table["log_freedom"])),
+        np.exp(table["sample"].map(rate_half).astype("float64")),
     )
     return table.assign(
         rate=rate,

@@ -5,6 +5,7 @@ borrowed or divided: all of a study but `everywhere` is of one machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,12 +15,14 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis import collectives
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.frame import COLUMNS, frame_of, typed_frame
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.traces import causes_frame, with_untraced_steps
 from multigpu.analysis.training import training_frame
+from multigpu.machine.machine import Machine
 from multigpu.records.cache import cached_on_disk
+from multigpu.records.published import published
 from multigpu.records.record import HELD_FLAG, Record, RecordStore
 from multigpu.records.store import stamp_of
 from multigpu.records.training import TrainingRecord, TrainingStore
@@ -68,9 +71,15 @@ def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return cached_on_disk(
-        "points", [runs], lambda: (frame := frame_of(records_of(runs)), points(frame))
-    )
+    return cached_on_disk("points", [runs], lambda: (frame := _rows(runs), points(frame)))
+
+
+def _rows(runs: Path) -> pd.DataFrame:
+    """A row a Record of the folder, and of those that were published with the package."""
+    own, others = frame_of(records_of(runs)), published("runs", runs)
+    if not others:
+        return own
+    return pd.concat([own, typed_frame(others, COLUMNS)], ignore_index=True)
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
@@ -88,6 +97,39 @@ def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
         for record in (store.of(machine) if machine else store)
     )
     return tuple(_without_peak(record, what) for record, what in kept if what != "all")
+
+
+def timed_steps(records: Iterable[Record]) -> dict[str, tuple[float, ...]]:
+    """Return key -> the first rank's timed steps, s, of each Record that was measured."""
+    return {
+        record.key: tuple(record.measurement.step_time_s[0][record.run.warmup_steps :])
+        for record in records
+        if record.measurement is not None and record.measurement.step_time_s
+    }
+
+
+def steps_of(runs: Path, machine: str) -> dict[str, tuple[float, ...]]:
+    """Return the same of one machine in a folder of Runs; of published Records, which name no
+    machine here, those of one device.
+    """
+    others = {row["key"]: tuple(row["steps_s"]) for row in published("steps", runs)}
+    return others | timed_steps(records_of(runs, machine))
+
+
+def machines_in(records: Iterable[Record]) -> dict[str, Machine]:
+    """Return each machine of the Records by its name, as its first Record says."""
+    found: dict[str, Machine] = {}
+    for record in records:
+        found.setdefault(record.machine.name, record.machine)
+    return found
+
+
+def machine_of(runs: Path, name: str) -> Machine:
+    """Return the machine of this name that measured Runs of a folder."""
+    if own := machines_in(records_of(runs, name)):
+        return own[name]
+    rows = {row["name"]: row for row in published("machines", runs)}
+    return Machine(**rows[name])
 
 
 @dataclass(frozen=True)
@@ -123,6 +165,11 @@ class Study:
     def records(self) -> list[Record]:
         """The Records of this machine, for what no frame holds."""
         return records_of(self.runs, self.machine)
+
+    @cached_property
+    def steps(self) -> dict[str, tuple[float, ...]]:
+        """The first rank's timed steps of each measured Record of this machine (`timed_steps`)."""
+        return timed_steps(self.records)
 
     @cached_property
     def traces(self) -> pd.DataFrame:
@@ -216,7 +263,7 @@ def read_study(records: str = "data", machine: str = "") -> Study:
     not there, the richest speaks.
     """
     data = (paths.REPOSITORY / records).resolve()
-    if not data.is_dir():
+    if not data.is_dir() and data != paths.DATA:
         raise ValueError(
             f"the folder of Records {records!r} does not exist: name one that holds runs/, or leave"
             " it out for the study's own"

@@ -21,35 +21,40 @@ LEVEL = 0.95
 POOL = 0.25
 
 
-def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
+def log_samples(
+    values: pd.Series, groups: pd.Series, launches: pd.Series, boots: pd.Series | None = None
+) -> pd.DataFrame:
     """By group: log_mean, log_variance (of it; NaN of one) and log_freedom of positive values;
-    launches are units where they differ.
+    launches are units where they differ. boots: what is told apart within a group before, so that
+    the variance is that within them.
     """
     logs: Any = np.log(values.astype("float64"))
-    each = logs.groupby(groups)
-    n, mean = each.size(), each.mean()
-    by_launch = (logs - groups.map(mean)).groupby([groups, launches], dropna=False)
-    size, total = by_launch.size(), ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
+    cells = [groups] if boots is None else [groups, boots]
+    mean, n = logs.groupby(groups).mean(), logs.groupby(groups).size()
+    apart_from = logs - logs.groupby(cells).transform("mean")
+    each = apart_from.groupby([*cells, launches], dropna=False)
+    size, total = each.size(), (apart_from**2).groupby(groups).sum()
     count, between = (
         size.groupby(level=0).size(),
-        (size * by_launch.mean() ** 2).groupby(level=0).sum(),
+        (size * each.mean() ** 2).groupby(level=0).sum(),
     )
+    levels = 1 if boots is None else logs.groupby(cells).size().groupby(level=0).size()
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_launches = between / (count - 1)
+        of_launches = between / (count - levels)
         ratio = of_launches / np.maximum((total - between).clip(lower=0) / (n - count), 1e-30)
         # a variance below this is rounding
         apart = (
-            (count > 1)
+            (count > levels)
             & (count < n)
             & (of_launches > 1e-24)
-            & (special.fdtrc(count - 1, n - count, ratio) < POOL)
+            & (special.fdtrc(count - levels, n - count, ratio) < POOL)
         )
-        variance = np.where(apart, of_launches, total / (n - 1)) / n
+        variance = np.where(apart, of_launches, total / (n - levels)) / n
     return pd.DataFrame(
         {
             "log_mean": mean,
             "log_variance": variance,
-            "log_freedom": np.where(apart, count - 1.0, n - 1.0),
+            "log_freedom": np.where(apart, count - levels, n - levels).astype("float64"),
         }
     )
 
@@ -61,6 +66,22 @@ def half_width(variance: Any, freedom: Any) -> Any:
     variance = np.asarray(variance, dtype=float)
     quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + LEVEL / 2)
     return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
+
+
+def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
+    """The product of some sides' rates over that of others, row by row: rate, log_variance and
+    log_freedom (Welch's and Satterthwaite's). For sides that no boot sets apart.
+    """
+    rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
+    rate = rate / math.prod((side["rate"] for side in under), start=1.0)
+    variances, freedoms = (
+        [side[name].astype("float64") for side in (*over, *under)]
+        for name in ("log_variance", "log_freedom")
+    )
+    variance = sum(variances[1:], start=variances[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    return pd.DataFrame({"rate": rate, "log_variance": variance, "log_freedom": freedom})
 
 
 def mean_interval(values: Any) -> tuple[float, float]:

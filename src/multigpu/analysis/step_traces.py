@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.boots import named_boots
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export, identity
 from multigpu.analysis.traces import (
@@ -39,15 +40,6 @@ PROFILE_QUANTITIES = (
     *("computation_share", "merge_share", "launch_skew_s"),
 )
 """Of `step_quantities`, what `step_traces.trace_table` says of a trace and a claim may compare."""
-
-WHOLE = (
-    *(f"{part}_s" for part in PARTS),
-    "total_s",
-    "launch_skew_s",
-    *(f"{part}_share" for part in PARTS),
-    "forward_imbalance",
-)
-"""Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
 
 
 def forward_time(step: StepTrace) -> float | None:
@@ -114,43 +106,6 @@ def medians(trace: TraceSummary) -> dict[str, float]:
     )
 
 
-def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s:
-    medians over steps, NaN where unknown.
-    """
-    rows = []
-    for record, trace in traced(records):
-        for replica in trace.replicas:
-            times = [
-                (forward_time(step), phase_times(step).get("backward")) for step in replica.steps
-            ]
-            rows.append(
-                (
-                    record.key,
-                    record.run.devices,
-                    replica.rank,
-                    record.launch_id,
-                    *np.median(np.array(times, dtype=float), axis=0),
-                )
-            )
-    return pd.DataFrame(
-        rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"]
-    )
-
-
-def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over
-    steps), timed_step_s (unprofiled).
-    """
-    rows = [
-        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
-        | {"timed_step_s": timed_step_s(record, paired=True)}
-        for record, trace in traced(records)
-        if (found := medians(trace))
-    ]
-    return pd.DataFrame(rows, columns=["key", "devices", "launch_id", *WHOLE, "timed_step_s"])
-
-
 SPARSE_KERNEL = re.compile(
     r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial",
     re.IGNORECASE,
@@ -185,7 +140,7 @@ sparse_over_next: these over the dearest other kernel. The rest is document 000'
 """
 
 IDENTITY = (
-    *("key", "attempt", "status", "measured_at", "launch_id", "machine", "gpu"),
+    *("key", "attempt", "status", "measured_at", "commit", "launch_id", "boot", "machine", "gpu"),
     *("timing_version", "framework_version", "input_label", "traced_steps"),
 )
 
@@ -195,7 +150,8 @@ def trace_table(records: Iterable[Record]) -> pd.DataFrame:
     kind), and who measured it.
     """
     rows = [_row(record, trace) for record, trace in traced(records)]
-    return pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
+    table = pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
+    return table.assign(boot=named_boots(table))
 
 
 def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from multigpu import paths
-from multigpu.analysis.physics import physics
+from multigpu.analysis.physics import beside_others, date_fault, physics
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.archive import archives_in
@@ -46,7 +47,6 @@ FORGIVEN = (
     SCHEMA,
 )
 SHOWN = 20  # offenders that are printed one by one
-
 # by a field, the first that a Record has; of CollectiveRecords `run` names a method
 KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
 
@@ -131,37 +131,49 @@ def verify(root: Path, exceptions: Path | None = None) -> Report:
     why), for so many Records.
     """
     known, every = history(), list(raw_records(root))
-    clocks = highest_clocks(every)
-    found = [fault for raw in every for fault in faults_of(raw, known, clocks)]
+    clocks, runs, found = highest_clocks(every), list[tuple[Raw, Record]](), list[Fault]()
+    for raw in every:
+        if raw.record is None or (kind := kind_of(raw.record)) is None:
+            found.append(Fault(raw, "cannot be read", raw.fault or "it is of no kind of Record"))
+            continue
+        record, faults = _checked(raw, raw.record, kind, known)
+        found += faults
+        if isinstance(record, Record):
+            runs.append((raw, record))
+            if record.status == "ok":
+                found += (Fault(raw, what, detail) for what, detail in physics(record, clocks))
+    found += (Fault(raw, what, detail) for raw, what, detail in beside_others(runs))
     return Report(Counter(raw.kind for raw in every), *listed(found, exceptions))
 
 
-def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int]) -> Iterator[Fault]:
-    """All that is wrong with one Record."""
-    if raw.record is None or (kind := kind_of(raw.record)) is None:
-        yield Fault(raw, "cannot be read", raw.fault or "it is of no kind of Record")
-        return
+def _checked(
+    raw: Raw, content: dict[str, Any], kind: type[Kept], known: Mapping[str, datetime] | None
+) -> tuple[Any, list[Fault]]:
+    """Return a Record (None: it cannot be read) with what is wrong with it whatever it measured:
+    schema, key, attempt, commit, date, machine.
+    """
     try:
-        record: Any = kind.model_validate(raw.record, strict=False)
+        record: Any = kind.model_validate(content, strict=False)
     except ValidationError as error:
         today = kind.model_fields.get("schema_version")
-        older = (
-            today is not None and raw.record.get("schema_version", today.default) < today.default
-        )
-        yield Fault(raw, SCHEMA if older else "not as its schema wants it", refusal(error))
-        return
+        older = today is not None and content.get("schema_version", today.default) < today.default
+        what = SCHEMA if older else "not as its schema wants it"
+        return None, [Fault(raw, what, refusal(error))]
+    found = []
     if not raw.key == record.key == record.own_key:
-        yield Fault(raw, "its key is not that of its content", f"{record.own_key} by its content")
+        said = f"{record.own_key} by its content"
+        found.append(Fault(raw, "its key is not that of its content", said))
     if raw.attempt != record.attempt:
-        yield Fault(raw, "its attempt is not that of its name")
+        found.append(Fault(raw, "its attempt is not that of its name"))
     # a commit of the history has exactly this source
     if not (known and record.source_tree in known):
         if not record.clean_tree:
-            yield Fault(raw, TREE, record.commit[:10])
+            found.append(Fault(raw, TREE, record.commit[:10]))
         if known is not None and record.commit[:7] not in known:
-            yield Fault(raw, COMMIT, record.commit[:10])
-    if isinstance(record, Record) and record.status == "ok":
-        yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
+            found.append(Fault(raw, COMMIT, record.commit[:10]))
+    if said := date_fault(record, known or {}):
+        found.append(Fault(raw, "a date that cannot be", said))
+    return record, found
 
 
 def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
@@ -179,9 +191,9 @@ def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
 
 
 @lru_cache
-def history() -> frozenset[str] | None:
-    """The first seven digits of every commit that this repository's history holds, and what git
-    calls its package; None without git.
+def history() -> Mapping[str, datetime] | None:
+    """When each commit of this repository's history was made, by its first seven digits and by what
+    git calls its package; None without git.
     """
 
     def told(*words: str, given: str = "") -> list[str]:
@@ -192,18 +204,20 @@ def history() -> frozenset[str] | None:
             capture_output=True,
             text=True,
             check=True,
-        ).stdout.split()
+        ).stdout.splitlines()
 
     try:
-        commits = told("log", "--format=%H")
+        commits = [line.split() for line in told("log", "--format=%H %ct")]
         trees = told(
             "cat-file",
             "--batch-check=%(objectname)",
-            given="".join(f"{commit}:src/multigpu\n" for commit in commits),
+            given="".join(f"{commit}:src/multigpu\n" for commit, _ in commits),
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return frozenset([*(commit[:7] for commit in commits), *trees]) or None
+    made = [datetime.fromtimestamp(int(seconds), UTC) for _, seconds in commits]
+    by_tree = {tree.split()[0]: at for tree, at in zip(trees, made, strict=True)}
+    return by_tree | {own[:7]: at for (own, _), at in zip(commits, made, strict=True)} or None
 
 
 def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:

@@ -92,9 +92,13 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "reduced at each",
+    "pipeline_schedule": lambda value: (
+        "one forward, one back" if value == "1f1b" else "interleaved stages"
+    ),
     "slicing": lambda value: "sliced on the first device",
     "recompute": lambda value: "recomputed" if value else "",
     "reshard": lambda value: "" if value else "kept gathered",
+    "sharded_over": lambda value: f"cut over {value} devices",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",

@@ -86,6 +86,14 @@ def seconds(text: str) -> float:
     )
 
 
+def size_gib(text: str) -> float:
+    """A size of memory on a command line, GiB; of any other text argparse's error."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= MOST:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no size: give GiB, above 0 and at most {MOST}")
+
+
 def count(least: int = 1) -> Callable[[str], int]:
     """Return a parser of whole numbers from this one to `MOST`."""
 
@@ -153,6 +161,12 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
         except (ValueError, RuntimeError) as error:
             print(f"multigpu: {error}", file=sys.stderr)
             return 2 if isinstance(error, ValueError) else 1
+        except ModuleNotFoundError as error:
+            if (error.name or "multigpu").startswith("multigpu"):
+                raise
+            brings = 'pip install "multigpu[study]" brings it'
+            print(f"multigpu: {error.name} is not installed: {brings}", file=sys.stderr)
+            return 2
         except BrokenPipeError:  # `records | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0

@@ -36,7 +36,6 @@ from multigpu.workloads import workloads
 PARTS = {
     "torch": "measuring with PyTorch",
     "tensorflow": "measuring with TensorFlow",
-    "great_tables": "tables",
     "matplotlib": "figures",
     "papermill": "executing notebooks",
     "nbconvert": "the pages of a batch",

@@ -18,6 +18,7 @@ from multigpu.cli.command import (
     count,
     name,
     seconds,
+    size_gib,
 )
 from multigpu.grids import GRIDS
 from multigpu.machine.process import end_with_parent
@@ -148,6 +149,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
     add_usual(own, "--budget-s", "--repeats", "--quiet", budget_s=120.0, repeats=5)
+
+    room = command(
+        "fits",
+        "multigpu.user_model.fits:fits_command",
+        "the memory that a model of your own needs under every placement, before anything runs",
+    )
+    room.add_argument("job", metavar="FILE.py:NAME", help="a PyTorch multigpu.Job")
+    room.add_argument(
+        "--memory", type=size_gib, metavar="GIB", help="of a GPU (default: of this machine's)"
+    )
+    room.add_argument("--devices", type=count(1), help="GPUs (default: all, or 2)")
+    room.add_argument("--placements", default="all", metavar="A,B", help="(default: all)")
 
     many = command(
         "batch",

@@ -67,6 +67,7 @@ def ceilings_command(arguments: argparse.Namespace) -> int:
 
 def study_command(arguments: argparse.Namespace) -> int:
     """Measure the default grid, then render: the notebooks find every Record there."""
+    paths.check_checkout("the study")
     planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
     print(
         f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about"

@@ -119,18 +119,16 @@ def _share(arguments: argparse.Namespace) -> int:
 
 
 def verify_command(arguments: argparse.Namespace) -> int:
-    """Whether Records can be believed: first every file that is none, then what each Record says
-    against itself.
+    """Whether Records can be believed: every file that is none, and what each Record says against
+    itself and others.
     """
     named = arguments.folder or arguments.records
     root = Path(named) if named else paths.DATA
     if not root.is_dir():
         raise ValueError(f"{root} is no folder: name one that holds Records")
-    if unreadable := [
-        fault for store in stores_of(root if named else None) for fault in store.unreadable()
-    ]:
-        print("\n".join(unreadable))
-        return 1
+    stores = stores_of(root if named else None)
+    unreadable = [fault for store in stores for fault in store.unreadable()]
+    print("".join(f"{fault}\n" for fault in unreadable), end="")
     report = verify(root, EXCEPTIONS)
     print("\n".join(lines(report)), flush=True)
     disagree = 0
@@ -138,7 +136,7 @@ def verify_command(arguments: argparse.Namespace) -> int:
         for line, agrees in measured_again(root, arguments.measure, arguments.seed):
             print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
             disagree += not agrees
-    return 1 if report.faults or disagree else 0
+    return 1 if unreadable or report.faults or disagree else 0
 
 
 def explain_command(arguments: argparse.Namespace) -> int:

@@ -71,32 +71,29 @@ def prefix() -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
 
 
-def allowed(what: str, obstacle: str) -> ValueError | None:
-    """None where a user allows that something listens on all interfaces of this machine, else the
-    refusal.
+def check_allowed(what: str, obstacle: str) -> None:
+    """Refuse (ValueError) what would listen on all interfaces of this machine, unless a user allows
+    it.
     """
-    if os.environ.get(OPEN_PORTS) == "1":
-        return None
-    return ValueError(
-        f"{what} would listen on every interface of this machine, {obstacle}: set {OPEN_PORTS}=1"
-        " where you trust all that reach it"
-    )
+    if os.environ.get(OPEN_PORTS) != "1":
+        raise ValueError(
+            f"{what} would listen on every interface of this machine, {obstacle}: set"
+            f" {OPEN_PORTS}=1 where you trust all that reach it"
+        ) from None
 
 
 def check_private(what: str) -> None:
     """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of
     its own or the user's leave.
     """
-    if (reason := why_not()) and (
-        refusal := allowed(what, f"and no private network can be made here ({reason})")
-    ):
-        raise refusal
+    if reason := why_not():
+        check_allowed(what, f"and no private network can be made here ({reason})")
 
 
 @contextlib.contextmanager
 def inside(what: str) -> Iterator[None]:
     """This thread, and what it starts, in a network of its own; where only root may, it stays or
-    refuses (ValueError), as `allowed`.
+    refuses (ValueError), as `check_allowed`.
     """
     try:
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -105,10 +102,7 @@ def inside(what: str) -> Iterator[None]:
     try:
         _unshare(CLONE_NEWNET)
     except (OSError, AttributeError) as error:  # AttributeError: a system that knows no namespaces
-        if refusal := allowed(
-            what, f"and only root on Linux can give it a network of its own ({error})"
-        ):
-            raise refusal from None
+        check_allowed(what, f"and only root on Linux can give it a network of its own ({error})")
         yield
         return
     try:

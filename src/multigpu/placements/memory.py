@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement
+from multigpu.placements.partition import part_elements
 from multigpu.placements.step_bytes import gradient_bytes, item_bytes
 from multigpu.placements.traffic import assign, cut_elements, scattered_together
 from multigpu.spec.model import Model, block_of, optimizer_of
+from multigpu.spec.parallel import PARTITIONED
 from multigpu.spec.run import Run
 
 
@@ -30,17 +32,21 @@ class DeviceBytes:
 
 def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
     """Count the bytes that the placement keeps on device `rank`, in PyTorch with a process a
-    device; a ValueError where it cuts one model into parts.
+    device; a ValueError where stages of a model's graph have devices.
     """
     placement = find_placement(run.placement)
     variables = model.variables
-    devices = run.devices
+    devices = run.sharded_over or run.devices
+    rank = rank % devices if run.sharded_over else rank
+    item, slots = item_bytes(run), optimizer_of(run, model).slots
+    if placement.compute in PARTITIONED:
+        size = item * part_elements(run, model, rank)
+        return DeviceBytes(size, size, slots * size)
     if placement.compute != "replica":
         raise ValueError(
-            f"placement {run.placement!r} cuts one model over its devices, and no formula here says"
-            " where: choose another"
+            f"placement {run.placement!r} puts stages of a model's graph on its devices, and no"
+            " formula here says which: choose another"
         )
-    item, slots = item_bytes(run), optimizer_of(run, model).slots
     if placement.variables == "sharded":
         piece = 0
         for variable in variables:
@@ -97,7 +103,9 @@ def most_kept(run: Run, model: Model) -> int:
     for variable in model.variables:
         name = variable.name
         part = name.split(".")[0] if model.unit == "images" else block_of(name)
-        parts[part] += item * cut_elements(placement, [variable], item, run.devices)
+        parts[part] += item * cut_elements(
+            placement, [variable], item, run.sharded_over or run.devices
+        )
     held = 4 * max(parts.values())
     if not run.reshard:
         held = parts.total() + 2 * max(parts.values())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
@@ -113,12 +113,82 @@ def section_places(model: Model, devices: int) -> list[int]:
     return stages_of([sum(section.work.values()) for section in model.sections], devices)
 
 
+def stage_count(run: Run) -> int:
+    """Return the stages of one copy of the model: one a device, or two where they interleave."""
+    return dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
+
+
+def pipeline_stages(run: Run, model: Model) -> list[tuple[Section, ...]]:
+    """Return the sections of each stage of a pipeline; stage i is on device i % degree."""
+    count = stage_count(run)
+    places = section_places(model, count)
+    pairs = list(zip(model.sections, places, strict=True))
+    return [tuple(one for one, place in pairs if place == stage) for stage in range(count)]
+
+
+SHARED = "shared_"
+"""Begins the name of what a section gives once a pass: the variable of the name that follows."""
+
+
+def sent_on(stage: Sequence[Section]) -> list[str]:
+    """Return the names of what a stage gives the next one: all that its last section gives."""
+    return [name for name in stage[-1].gives if not name.startswith(SHARED)]
+
+
+def shared_in(sections: Sequence[Section]) -> list[str]:
+    """Return the names of variables of other sections that these ones read."""
+    taken = [name for section in sections for name in section.takes if name.startswith(SHARED)]
+    return [name.removeprefix(SHARED) for name in taken]
+
+
+def shared_by_ends(run: Run, model: Model) -> int:
+    """Return the elements of variables that the first and the last stage of a pipeline both keep
+    (what a section gives `once`), 0 where one device has both.
+    """
+    gives = [size for section in model.sections for size in section.gives.values()]
+    return sum(size.get("once", 0) for size in gives) if dims_of(run).degree > 1 else 0
+
+
+def pipelined_bytes(run: Run, model: Model) -> dict[str, int]:
+    """Bytes one step of a pipeline moves: what passes each border of two stages, and as large a
+    gradient back; gradients of what both ends keep, to each other; an all-reduce between copies.
+    """
+    dims = dims_of(run)
+    item = 8 if run.precision == "fp64" else 4
+    shared = shared_by_ends(run, model)
+    moved: Counter[str] = Counter()
+    for stage in pipeline_stages(run, model)[:-1] if dims.degree > 1 else ():
+        elements = sum(size.get("rows", 0) for size in stage[-1].gives.values())
+        moved["device_to_device"] += (
+            2 * elements * sum(shard_sizes(run)) * ACTIVATION_BYTES[run.precision]
+        )
+    if dims.degree > 1:
+        moved["device_to_device"] += 2 * shared * dims.copies * item
+    if dims.copies > 1:
+        moved["all_reduce"] += dims.copies * (model.parameters + shared) * item
+    return {kind: count for kind, count in moved.items() if count}
+
+
 def part_shape(variable: Variable, axis: int | None, parts: int, index: int) -> tuple[int, ...]:
     """The shape of one device's part of a variable; the whole one's without an axis."""
     if axis is None:
         return variable.shape
     begin, end = bounds(variable.shape[axis], parts, index)
     return (*variable.shape[:axis], end - begin, *variable.shape[axis + 1 :])
+
+
+def part_elements(run: Run, model: Model, rank: int) -> int:
+    """Return the elements of the variables that device `rank` keeps of its copy of the model."""
+    degree = dims_of(run).degree
+    index = rank % degree
+    if find_placement(run.placement).compute == "split":
+        axes = model.splitting.axes if model.splitting else {}
+        return sum(prod(part_shape(v, axes.get(v.name), degree, index)) for v in model.variables)
+    sections = [one for stage in pipeline_stages(run, model)[index::degree] for one in stage]
+    own = {name for section in sections for name in section.variables}
+    if run.processes == "per_device":
+        own |= set(shared_in(sections))
+    return sum(v.elements for v in model.variables if v.name in own)
 
 
 def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -129,6 +199,8 @@ def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]
     copy hands each exchange's elements to its collective. Each device hands the gradients that it
     holds to an all-reduce of all copies.
     """
+    if find_placement(run.placement).compute == "sections" and run.processes == "per_device":
+        return pipelined_bytes(run, model)
     # of each copy of the model
     passes = run.micro_batches or 1
     extents = [

@@ -11,7 +11,7 @@ from multigpu.placements.partition import partition_bytes
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SplitPlacement, places_in
-from multigpu.placements.traffic import ID_BYTES, predicted_bytes
+from multigpu.placements.traffic import ID_BYTES, cut_elements, predicted_bytes
 from multigpu.spec.model import Model
 from multigpu.spec.parallel import PARTITIONED
 from multigpu.spec.run import Run
@@ -100,8 +100,13 @@ def _moved(
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
     item = item_bytes(run) if placement.variables == "sharded" else gradient_bytes(run)
-    moved = predicted_bytes(placement, variables, lookups, item, gradient_rows)
-    if placement.variables == "sharded" and run.precision == "bf16_params":
+    pieces = run.sharded_over or len(lookups)
+    groups = len(lookups) // pieces
+    moved = predicted_bytes(placement, variables, lookups[:pieces], item, gradient_rows)
+    if groups > 1:  # each does all of it, and sums its stretches over the others
+        moved = {kind: groups * count for kind, count in moved.items()}
+        moved["all_reduce"] = groups * cut_elements(placement, variables, item, pieces) * item
+    if placement.variables == "sharded" and run.precision == "bf16_params" and moved:
         moved["all_gather"] //= 2  # gathered in 16 bits; gradients are summed in 32
     if run.slicing and (rows := sum(shard_sizes(run)[1:])):
         extra = rows * ROW_BYTES[model.unit](run, model)

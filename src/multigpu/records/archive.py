@@ -22,6 +22,10 @@ Texts = Mapping[str, Mapping[int, bytes]]  # key -> attempt -> JSON
 
 _START, _END = "records-", ".tar.xz"
 _NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
+MOST_BYTES = 1 << 28
+"""What the tar inside may take: a hundred thousand Records, and far less than any machine's
+memory.
+"""
 # a larger dictionary saves 0.3% of the largest, and takes seven times the memory
 _PRESET = 6 | lzma.PRESET_EXTREME
 
@@ -69,6 +73,11 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
     content = out.getvalue()
+    if len(content) > MOST_BYTES:
+        raise ValueError(
+            f"{len(texts):,} Records of {folder} take {len(content) >> 20} MiB, more than the"
+            f" {MOST_BYTES >> 20} that an archive may: pack fewer at once"
+        )
     path = folder / _archive_name(content)
     with contextlib.suppress(FileExistsError):  # the same Records, by its name
         write_whole(path, lzma.compress(content, preset=_PRESET))
@@ -83,14 +92,17 @@ def read_archive(path: Path) -> Texts:
         found = path.stat()
     except OSError as error:
         raise _broken(path, error) from None
-    return _unpack(path, found.st_mtime_ns, found.st_size)
+    texts = _unpack(path, found.st_mtime_ns, found.st_size)
+    if isinstance(texts, ValueError):
+        raise texts.with_traceback(None)
+    return texts
 
 
 @cache
-def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts:
+def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts | ValueError:
     texts: dict[str, dict[int, bytes]] = {}
     try:
-        content = lzma.decompress(path.read_bytes())
+        content = _unpacked(path.read_bytes())
         if path.name != (right := _archive_name(content)):
             raise ValueError(f"by its content its name is {right}")
         for member, text in _members(content):
@@ -98,8 +110,21 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts:
                 raise ValueError(f"its member {member} is no Record")
             texts.setdefault(name[0], {})[name[1]] = text
     except (OSError, lzma.LZMAError, ValueError) as error:
-        raise _broken(path, error) from None
+        return _broken(path, error)
     return texts
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return what is packed; a ValueError or LZMAError where it is damaged, or takes more memory
+    than any archive of Records.
+    """
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_BYTES)
+    content = unpacking.decompress(packed, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MiB")
+    if not unpacking.eof:
+        raise ValueError("its end is missing")
+    return content
 
 
 def _broken(path: Path, error: Exception) -> ValueError:

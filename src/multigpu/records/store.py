@@ -43,7 +43,7 @@ class Held(NamedTuple):
         try:
             return read_packed(self.path) if self.packed is None else self.packed
         except FileNotFoundError:
-            for held in packed_in(self.path.parent, self.key):
+            for held in packed_in(self.path.parent, self.key, []):
                 if held.attempt == self.attempt and held.packed is not None:
                     return held.packed
             raise
@@ -131,7 +131,9 @@ class Store(Generic[Kind]):
         names it.
         """
         for place in self.places():
-            yield from loose_in(self.root / place)[1]
+            broken = loose_in(self.root / place)[1]
+            list(packed_in(self.root / place, None, broken))
+            yield from broken
             try:
                 held = self.held(place)
             except ValueError as error:
@@ -165,7 +167,7 @@ class Store(Generic[Kind]):
         written already, loose or packed.
         """
         path = self.path(record.place, record.key, record.attempt)
-        if any(held.attempt == record.attempt for held in packed_in(path.parent, record.key)):
+        if any(held.attempt == record.attempt for held in packed_in(path.parent, record.key, [])):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         # equal Records are equal bytes
         write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))
@@ -216,11 +218,12 @@ class Store(Generic[Kind]):
         """Where the Records of a place lie, of this key or of all."""
         folder, found = self.root / place, dict[Name, Held]()
         # before the archives: what is packed meanwhile is in one before its own file goes
-        loose, misnamed = loose_in(folder, key)
-        for said in misnamed:
+        loose, left_out = loose_in(folder, key)
+        packed = list(packed_in(folder, key, left_out))
+        for said in left_out:
             with _left_out():
                 raise ValueError(said)
-        for held in [*packed_in(folder, key), *loose]:
+        for held in [*packed, *loose]:
             there = found.setdefault((held.key, held.attempt), held)
             if there is not held:
                 check_same(there, held)
@@ -267,12 +270,19 @@ def loose_in(folder: Path, key: str | None = None) -> tuple[list[Held], list[str
     return found, sorted(misnamed)
 
 
-def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:
-    """The Records in the archives of a folder, of this key or of all, some in several; a ValueError
-    names an archive that is broken.
+def packed_in(
+    folder: Path, key: str | None = None, broken: list[str] | None = None
+) -> Iterator[Held]:
+    """The Records in the archives of a folder, of this key or of all, some in several. An archive
+    that is broken is named in a ValueError, or in `broken` if that is given, and hides no other.
     """
     for archive in archives_in(folder):
-        yield from held_in(archive, key)
+        try:
+            yield from held_in(archive, key)
+        except ValueError as error:
+            if broken is None:
+                raise
+            broken.append(str(error))
 
 
 def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:

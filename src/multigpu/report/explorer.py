@@ -5,6 +5,7 @@ moves, with nothing to be fetched.
 from __future__ import annotations
 
 import json
+import math
 import re
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, POINT
+from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.picture import DIGITS, FONTS, csv_link
 from multigpu.analysis.show import Shown
 from multigpu.records.base import Kept
@@ -64,9 +66,13 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     for name in (*POINT, *TOLD):
         at, values = pd.factorize(np.array([_text(value) for value in points[name]], dtype=object))
         columns[name] = {"values": list(values)} | ({"at": at.tolist()} if len(values) > 1 else {})
-    for name in FIGURES:
+    figures = {name: points[name] for name in FIGURES}
+    shares = [mfu_of(row) for row in points.to_dict("records")]
+    if not all(map(math.isnan, shares)):
+        figures["mfu"] = pd.Series(shares)
+    for name, numbers in figures.items():
         columns[name] = {
-            "numbers": [None if pd.isna(value) else float(f"{value:.5g}") for value in points[name]]
+            "numbers": [None if pd.isna(value) else float(f"{value:.5g}") for value in numbers]
         }
     files: dict[str, int] = {}
 
@@ -160,9 +166,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     folder = paths.figures()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(
-            folder / NAME, index=False, float_format=DIGITS
-        )
+        points.drop(columns="sample").to_csv(folder / NAME, index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(
             f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}"

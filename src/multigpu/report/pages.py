@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
-from multigpu.analysis.batching import as_published, batching_frame, counted_units
 from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import (
     also,
@@ -25,9 +24,7 @@ from multigpu.analysis.compare import (
     stacked,
     versus,
 )
-from multigpu.analysis.curves import same_curve_table
 from multigpu.analysis.estimate import Estimate, estimate, keys_in
-from multigpu.analysis.expected_many import foretold
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import (
@@ -42,7 +39,6 @@ from multigpu.analysis.interference import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
-from multigpu.analysis.matrix_plot import heat
 from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
@@ -59,7 +55,7 @@ from multigpu.analysis.points import (
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
-from multigpu.analysis.step_traces import replicas_frame, trace_summary, trace_table, whole_frame
+from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.steps import knee, parity, warmup_frame, with_waits
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, differences, reach_frame

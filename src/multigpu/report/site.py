@@ -319,6 +319,7 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
 
 def report_command(arguments: argparse.Namespace) -> int:
     """Execute the notebooks and build the site from them."""
+    paths.check_checkout("the report")
     executed, home = paths.REPOSITORY / "build" / "notebooks", paths.REPOSITORY
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
     if arguments.publish:

@@ -93,7 +93,8 @@ class Section:
     variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
         is fed to where it runs).
     gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
-        micro-batch whatever its rows, and rows looked up by table, padding included).
+        micro-batch whatever its rows, and rows looked up by table, padding included). What is given
+        once is a variable itself, under the name shared_NAME.
     work: forward operations, as such multiples too.
     """
 
@@ -122,12 +123,13 @@ class Splitting:
     """How a model's matrices are cut over devices. axes: variable -> the axis along which it is
     cut; others are whole on every device.
     exchanges: what one step then joins. equal: a size that must divide by the number of devices;
-        None: parts may differ by one.
+        None: parts may differ by one. equal_of: what it counts.
     """
 
     axes: Mapping[str, int]
     exchanges: tuple[Exchange, ...]
     equal: int | None = None
+    equal_of: str = "hidden units"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ class ParallelDims:
         copies = max(1, run.devices // degree)
         shares = {"data": copies}
         if row is not None and "sharded" in (row.variables, row.update):
-            shares = {"shard": copies}
+            pieces = min(run.sharded_over or copies, copies)
+            shares = {"shard": pieces, "data": copies // pieces}
         if row is not None and row.compute == "sections":
             return cls(**shares, pipeline=degree)
         return cls(**shares, tensor=degree)

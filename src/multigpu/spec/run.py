@@ -80,6 +80,9 @@ class Run(Spec):
             copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages
         (None: one); layers over devices only.
+    pipeline_schedule: in which order a pipeline's stages work: all micro-batches forward, then all
+        back (None, GPipe), "1f1b", one forward and one back as soon as there is one, or
+        "interleaved", so too with two stages a device; placement `pipeline` only.
     micro_steps: parts of each shard that pass forward and backward one after another, their
         gradients added up, before variables are updated once (None: one); PyTorch with a process a
         device and replicas of the whole model.
@@ -91,6 +94,8 @@ class Run(Spec):
         backward; PyTorch with a process a device and replicas of the whole model.
     reshard: whether variables that are cut and gathered for forward are freed after it and gathered
         again for backward (False: kept between); placements that cut variables only.
+    sharded_over: devices over which variables are cut (None: all), neighbours by rank; the others
+        hold further copies (hybrid sharding); placements that cut variables only.
     local_steps: steps that a replica trains by itself between two averages (None: 5); placement
         `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
@@ -164,11 +169,13 @@ class Run(Spec):
     energy_window_s: int | None = Field(default=None, ge=1)
     model_parallel: int | None = Field(default=None, ge=1)
     micro_batches: int | None = Field(default=None, ge=2, le=64)
+    pipeline_schedule: Literal["1f1b", "interleaved"] | None = None
     micro_steps: int | None = Field(default=None, ge=2, le=64)
     micro_sync: Literal["each"] | None = None
     slicing: Literal["device"] | None = None
     recompute: bool = False
     reshard: bool = True
+    sharded_over: int | None = Field(default=None, ge=2)
     local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"

@@ -1,4 +1,4 @@
-"""What a comparison says of more devices than were measured."""
+"""Forecast a comparison on more devices than were measured."""
 
 from __future__ import annotations
 

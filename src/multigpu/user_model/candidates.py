@@ -187,6 +187,13 @@ def candidate_runs(
                 " replicas, nor pieces, by one optimizer a device"
             )
             continue
+        if described.hooked and find_placement(name).variables == "sharded":
+            hooked = described.hooked[0].removeprefix("model.")
+            refused[name] = (
+                f"placement {name!r} takes a piece of each parameter in its place, and the hook on"
+                f" {hooked} would be lost: put it on the layer"
+            )
+            continue
         try:
             ways[name] = fixed | {"placement": name, "devices": devices}
             build_run(**ways[name])

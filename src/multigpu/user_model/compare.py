@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Literal
 
 from multigpu.analysis.read import read_study
-from multigpu.engines.common.context import EQUALITY_KNOWN
+from multigpu.engines.common.checked import EQUALITY_KNOWN
 from multigpu.grids import traced
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
 from multigpu.machine.machine import gpu_count, this_machine
@@ -33,7 +33,7 @@ from multigpu.user_model.page import lines
 from multigpu.user_model.placed import ONE, called
 from multigpu.user_model.race import next_launch
 from multigpu.user_model.result import Result, keep
-from multigpu.workloads.own.description import know
+from multigpu.workloads.own.description import know, without_values
 from multigpu.workloads.own.job import Job
 
 TRACED_STEPS = 5
@@ -252,7 +252,7 @@ def compare(
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
     bar = Budget(TURNS * len(runs), progress)
     asked_s = time.monotonic()
-    with machine_lock():
+    with without_values(folder / "jobs"), machine_lock():
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
         lookout = Lookout(
             began_s + budget_s - CUT_S,

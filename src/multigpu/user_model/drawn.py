@@ -1,5 +1,5 @@
-"""What several draws of a job's batches tell that one does not: whether they differ in length,
-whether fewer samples can be asked for, and what of a loader is not used as it stands.
+"""Draw a job's batches several times to find what one draw does not tell: whether they differ in
+length, whether fewer samples can be asked for, and what of a loader is not used as it stands.
 """
 
 import time
@@ -29,7 +29,7 @@ class Drawn:
 
 
 def loader_notes(job: Job, replicas: int) -> list[str]:
-    """What a user should know of how their DataLoader is read."""
+    """List what a user should know of how their DataLoader is read."""
     from multigpu.workloads.own.loaded import is_map, own_order
 
     source, notes = job.batch, list[str]()

@@ -1,4 +1,4 @@
-"""What the study must know of a user's job, found by training one step of it here, on the CPU and
+"""Find out what the study must know of a user's job by training one step of it here, on the CPU and
 on few samples.
 """
 
@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from multigpu.user_model.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, pack, telling
+from multigpu.workloads.own.seals import keep_packed
 from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,
@@ -46,13 +47,14 @@ class Examination:
     """A job on its way to a description. Each framework says how its models are made, trained for
     one step, and stored.
     shapes: variable -> its shape, of those that are trained; tied: further names of one variable ->
-        its first; frozen: all others.
+        its first; frozen: all others. hooked: with a hook on their gradient.
     """
 
     framework: Literal["torch", "tensorflow"]
     shapes: dict[str, tuple[int, ...]]
     tied: dict[str, str]
     frozen: list[str]
+    hooked: Sequence[str] = ()
     stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
@@ -152,9 +154,9 @@ class Examination:
                     " its parameters"
                 ),
             )
-        if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
+        if rows is not None and precision == "fp64":
             try:
-                self._joined(rows, model)
+                self._joined(model)
             except JobError:
                 self.divides = False
                 self.notes.append(
@@ -163,16 +165,34 @@ class Examination:
                 )
         return precision, ""
 
-    def _joined(self, rows: int, model: Any) -> None:
+    def _several(self) -> list[np.ndarray]:
+        """The first batches, as many as there are until one is built unlike, or all hold samples
+        enough to choose unequal halves from.
+        """
+        arrays = self.arrays
+        source = batches_of(self.framework, self.job, self.job.batch_size, self.replicas, 0, 0)
+        for step in range(1, SAMPLES):
+            if len(arrays[0]) >= SAMPLES**2:
+                break
+            _, more = arrays_of_step(source, step)
+            if [array.shape[1:] for array in more] != [array.shape[1:] for array in arrays]:
+                break
+            arrays = [np.concatenate(pair) for pair in zip(arrays, more, strict=True)]
+        return arrays
+
+    def _joined(self, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained
         depends on how a batch is shared out.
         """
+        arrays = self._several()
 
         def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
             tried = self.step(arrays, model, "fp64")
             return tried.loss, tried.gradients
 
-        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+        if len(arrays[0]) < SAMPLES:
+            return
+        if note := note_of(step, arrays, SAMPLES, self.without_norms(model)):
             self.notes.append(note)
 
     @contextlib.contextmanager
@@ -210,7 +230,7 @@ class Examination:
             return 0
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
-        """What was found out. timed: whether this CPU is what will train."""
+        """Return what was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
         arrays = self.cut(rows)
         if wrong := [
@@ -243,6 +263,7 @@ class Examination:
             "own_update": self.job.own_update,
             "micro_steps": self.job.micro_steps,
             "precision": self.job.precision,
+            "hooked": [name for name in self.hooked if name not in fixed],
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,
@@ -361,6 +382,6 @@ def describe(
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:
-        (folder / described.job).write_bytes(packed)
+        keep_packed(described.job, packed)
     (folder / f"{described.name}.json").write_text(described.model_dump_json(indent=1))
     return described

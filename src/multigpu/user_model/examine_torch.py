@@ -25,7 +25,7 @@ from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_differe
 from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
-from multigpu.workloads.own.modules import cast, checked_parameters, without_dropout
+from multigpu.workloads.own.modules import cast, checked_parameters, is_hooked, without_dropout
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variables_of
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
@@ -63,6 +63,7 @@ class Examined(Examination):
         if empty := [name for name, parameter in self.parameters.items() if not parameter.numel()]:
             named = empty[0].removeprefix("model.")
             self.notes.append(f"{named} has no elements: nothing of it is trained")
+        self.hooked = [name for name, one in self.parameters.items() if is_hooked(one)]
         self.frozen = [name for name in self.parameters if name not in self.shapes]
         self.stored = {name: value.detach().clone() for name, value in self.parameters.items()}
         self.stored |= {

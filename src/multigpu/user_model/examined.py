@@ -1,4 +1,4 @@
-"""What a step of a user's job tells: its loss, its gradients, and which parameters get one."""
+"""Hold what a step of a user's job tells: its loss, its gradients, and which parameters get one."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Tried:
 
 @dataclass
 class Reached:
-    """What whole batches say of gradients. batches: how many were seen; counts: of each trained
+    """The gradients that whole batches reach. batches: how many were seen; counts: of each trained
     variable, how many gave it one; flat: those that were zero but for rounding in all; missed:
     those that a few samples of a batch gave none.
     """

@@ -32,8 +32,8 @@ GRACE_S = 1.0  # a process that is past its time gets so long to say where it st
 
 @dataclass(frozen=True)
 class Examined:
-    """What is known of a job once it was examined: its description, and what a comparison asks of
-    the job itself.
+    """The facts of a job once it was examined: its description, and what a comparison asks of the
+    job itself.
     """
 
     described: Described
@@ -42,7 +42,7 @@ class Examined:
 
 
 class Request(Data):
-    """What is examined. named: "FILE.py:NAME"; else packed: a file with the job, code: its text.
+    """The job to examine. named: "FILE.py:NAME"; else packed: a file with the job, code: its text.
     folder: for the description. ends_s: when its time is over, by the monotonic clock. answer,
     stacks: files that the process writes.
     """

@@ -56,8 +56,8 @@ def users_line(frame: FrameType | None, direct: bool) -> str:
 
 
 class Watch:
-    """What of the user's code asks the operating system for random numbers or the time. phase: what
-    is being done.
+    """Records where the user's code asks the operating system for random numbers or the time.
+    phase: what is being done.
     """
 
     def __init__(self, later_s: float) -> None:
@@ -134,7 +134,7 @@ def defined_at(part: Any) -> str:
 
 
 def source_of(job: Job) -> Any:
-    """What makes samples: the function, or the dataset that a loader reads."""
+    """Return the maker of samples: the function, or the dataset that a loader reads."""
     return getattr(job.batch, "dataset", job.batch)
 
 
@@ -186,7 +186,7 @@ def drawn_from(job: Job, rows: int) -> dict[str, Any]:
 
 
 def awaited(path: Path) -> Any:
-    """What the process that asks has written by now, or will."""
+    """Return what the process that asks has written by now, or will."""
     while not path.exists():
         time.sleep(0.02)
     return torch.load(path, weights_only=True)

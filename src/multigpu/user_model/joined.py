@@ -120,7 +120,7 @@ def is_mean(found: Gram, losses: list[float], share: float = 0.5) -> bool:
 
 
 def told(found: Gram, losses: list[float]) -> str:
-    """What two halves tell of a loss that is no mean over samples."""
+    """Say what two halves tell of a loss that is no mean over samples."""
     share = found.share()
     if found.apart(1, 1) <= ALIKE:
         return (

@@ -1,5 +1,5 @@
-"""What looks after the launches of a comparison: a budget that ends is the end, also of a Run that
-hangs; a placement that hangs is said and left, and the others go on.
+"""Look after the launches of a comparison: a budget that ends is the end, also of a Run that hangs;
+a placement that hangs is said and left, and the others go on.
 """
 
 import contextlib
@@ -89,8 +89,8 @@ class Lookout:
         return stuck(with_stacks(found, files), now_s)
 
     def _pass_on(self, plan: Plan, journal: Journal) -> None:
-        """What failed once would fail in every repeat: these are passed over, each with the
-        reason.
+        """Leave out the repeats of what failed once, which would fail again: these are passed over,
+        each with the reason.
         """
         events = journal.events()
         for event in events[self.seen :]:

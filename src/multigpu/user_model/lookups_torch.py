@@ -44,7 +44,7 @@ def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table
 
 @contextmanager
 def watched_embeddings(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """What each embedding layer is asked for inside, by the name of its table."""
+    """Record the rows that each embedding layer is asked for inside, by the name of its table."""
     asked: dict[str, list[Tensor]] = {}
 
     def note(name: str, layer: nn.Embedding, inputs: tuple[Tensor, ...]) -> None:

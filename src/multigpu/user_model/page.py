@@ -145,8 +145,8 @@ PRINTED = {
 
 
 def remarks(result: Result) -> list[str]:
-    """What a reader should know of the comparison: of the job, of what failed, and of what was left
-    out.
+    """List what a reader should know of the comparison: of the job, of what failed, and of what was
+    left out.
     """
     # a way that one launch showed to be slower has too few repeats for anything else
     slower = result.race.behind if result.race else []
@@ -183,7 +183,7 @@ def remarks(result: Result) -> list[str]:
 
 
 def noted(result: Result) -> list[str]:
-    """What a reader should know of "equal": how the job was understood."""
+    """List what a reader should know of "equal": how the job was understood."""
     return [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
 
 
@@ -200,7 +200,7 @@ def _left_out(result: Result) -> Iterator[tuple[str, int, int]]:
 
 
 def _flags(result: Result) -> list[tuple[str, str]]:
-    """What else is flagged of the Records that count, each once: placement and flag."""
+    """List what else is flagged of the Records that count, each once: placement and flag."""
     return list(
         dict.fromkeys(
             (name, flag)

@@ -53,8 +53,8 @@ def step_of(result: Result, name: str) -> Estimate:
 
 
 def input_of(result: Result, name: str) -> Estimate | None:
-    """What a step as given takes longer than one on batches that are on the device already, s; None
-    where that was not measured, since it is next to nothing.
+    """Return the seconds by which a step as given is longer than one on batches that are on the
+    device already; None where that was not measured, since it is next to nothing.
     """
     batch_s = result.described.batch_s
     paid = [input_s(record, batch_s) for record in result.measured(name)]

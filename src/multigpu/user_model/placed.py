@@ -95,12 +95,14 @@ class Placed:
 
 
 def no_more(part: Estimate, whole: Estimate) -> Estimate:
-    """What is part of a step is no longer than it, whatever noise says."""
+    """Limit a part of a step to the step's length, whatever noise says."""
     return part if part.value <= whole.value else whole
 
 
 def less(own: Estimate, base: Estimate) -> Estimate:
-    """What one takes more than another; nothing, with its upper bound, where it takes less."""
+    """Return by how much one takes more than another; nothing, with its upper bound, where it takes
+    less.
+    """
     value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
     low, high = (
         math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half)

@@ -161,7 +161,7 @@ def largest(gradient: Tensor | None) -> float:
 
 
 def updates_of(step: PlainStep, passed: Passed) -> dict[str, Tensor]:
-    """What a step of the comparison takes off each variable."""
+    """Return the amount that a step of the comparison takes off each variable."""
     most = max(map(largest, passed.gradients.values()), default=0.0)
     updates = {}
     for name, gradient in passed.gradients.items():

@@ -14,8 +14,8 @@ from multigpu.user_model.trust import disturbances
 
 
 def input_s(record: Record, batch_s: float) -> float | None:
-    """What a step as given takes longer than one on batches that are on the device already, s; None
-    where that was not measured, since input takes next to nothing.
+    """Return the seconds by which a step as given is longer than one on batches that are on the
+    device already; None where that was not measured, since input takes next to nothing.
 
     On a CPU it is no more than the step waited for its batch and what making two such batches takes
     by itself (`batch_s`), which is all that a thread beside the step can take from it, and more:

@@ -58,8 +58,8 @@ class Twice:
         rows: int,
         replicas: int,
     ) -> None:
-        """What both begin with: the first values of all variables and a batch; and how many samples
-        they draw, as one of so many devices.
+        """Send both processes the start: the first values of all variables and a batch; and how
+        many samples they draw, as one of so many devices.
         """
         given = {
             "values": values,
@@ -73,8 +73,8 @@ class Twice:
         part.rename(self.folder / GIVEN)
 
     def found(self, limit_s: float) -> list[dict[str, Any]] | None:
-        """What each process found; None where they took longer. A JobError where one ended before
-        it could tell.
+        """Return what each process found; None where they took longer. A JobError where one ended
+        before it could tell.
         """
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began_s)))
@@ -101,8 +101,8 @@ class Twice:
 
 
 def cause_of(both: list[dict[str, Any]], phases: Sequence[str]) -> tuple[str, str]:
-    """What such processes asked the system for while they did this, and the user's line; "" where
-    nothing was seen.
+    """Return what such processes asked the system for while they did this, and the user's line; ""
+    where nothing was seen.
     """
     for phase in phases:
         for found in both:
@@ -148,7 +148,7 @@ def different_model(title: str, both: list[dict[str, Any]]) -> str:
 
 
 def notes_of(both: list[dict[str, Any]]) -> list[str]:
-    """What a user should know of how their batches are drawn."""
+    """List what a user should know of how their batches are drawn."""
     found = both[0]
     notes = []
     if found["moved"]:

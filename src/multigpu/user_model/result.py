@@ -1,4 +1,4 @@
-"""What `compare` found: the fastest placement, a table, why it is no faster, what more devices
+"""Hold what `compare` found: the fastest placement, a table, why it is no faster, what more devices
 would give.
 """
 
@@ -245,7 +245,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """What was found, in a few sentences, with how sure it is."""
+        """Say what was found, in a few sentences, with how sure it is."""
         return " ".join(answer(self))
 
     def table(self) -> pd.DataFrame:

@@ -63,7 +63,7 @@ TRY_FIRST = {
 
 @dataclass(frozen=True)
 class Device:
-    """What one device did, in ns, each list in the order in which it began; input: when the host
+    """One device's activity, in ns, each list in the order in which it began; input: when the host
     was in a DataLoader.
     """
 
@@ -204,8 +204,8 @@ def shares_of(device: Device, begun: Sequence[float]) -> dict[str, float]:
 
 
 def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
-    """What these files, one a rank, say of a script; a ValueError where a file is no trace, or
-    holds nothing that a GPU did.
+    """Explain a script by these files, one a rank; a ValueError where a file is no trace, or holds
+    nothing that a GPU did.
     """
     devices: list[Device] = []
     for place, path in enumerate(paths):

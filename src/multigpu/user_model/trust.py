@@ -91,7 +91,7 @@ def figure_text(figure: Estimate, form: str) -> str:
 
 
 def disturbances(record: Record) -> list[str]:
-    """What disturbed this Run, in words."""
+    """List what disturbed this Run, in words."""
     flags = record.measurement.flags if record.measurement else []
     return [flag for flag in flags if flag.startswith(DISTURBED)]
 

@@ -29,14 +29,14 @@ largest beside computing is said before anything else.
 
 
 def titled(name: str) -> str:
-    """What a placement does, in a few words."""
+    """Describe a placement in a few words."""
     row = placements().get(name.partition(",")[0])
     return row.title if row else ""
 
 
 def answer(result: Result) -> list[str]:
-    """What was found, a paragraph each: what costs most, what is ahead and how sure that is, and
-    what costs less.
+    """Write what was found, a paragraph each: what costs most, what is ahead and how sure that is,
+    and what costs less.
     """
     causes = list(_causes(result))
     first = [words for share, words in causes if share >= FIRST]
@@ -112,7 +112,7 @@ def _part_words(placed: Placed, trace: Traced) -> str:
 
 
 def _input_words(result: Result, placed: Placed, waited: Estimate) -> str:
-    """What making batches costs a step, and what would hide it."""
+    """Say what making batches costs a step, and what would hide it."""
     described, run = result.described, placed.run
     fed, ready = Estimate(float(placed.row["fed_step_s"])), step_of(result, placed.name)
     making_s = described.batch_s * (run.devices if run.processes == "one" else 1)

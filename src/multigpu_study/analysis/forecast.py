@@ -1,13 +1,44 @@
-"""The forecast of the article's own curve, from its smaller counts."""
+"""Forecast the article's own curve from its smaller counts, and read forecasts made before."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
+
+from multigpu.analysis.expected import KERNELS
 from multigpu.analysis.forecast import HeldOutCount, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT
 from multigpu.analysis.forecast_reduction import Demand, Links
+from multigpu.analysis.query import CHANGES, run_of
+from multigpu.build import build_run
+from multigpu.spec.parse import parse_fields
+from multigpu.spec.run import Run
 from multigpu_study.published import load_published, published_value
+
+
+def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each
+    keeps: predicted (_low, _high).
+    """
+    if points.empty or not file.is_file():
+        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
+    said = pd.read_csv(file)
+    runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
+    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
+    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(
+        said.drop(columns="fields")
+    )
+    job = [name for name in Run.model_fields if name not in others]
+    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(
+        columns={"rate": "alone"}
+    )
+    told = told.merge(apart, on=job, how="left")
+    ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
+    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(
+        told[["digest"]].assign(**ends), on="digest"
+    )
 
 
 def article_held_out(links: Links) -> HeldOutCount:

@@ -1,9 +1,60 @@
 """The documents' tables of a step's phases, as the tool's own are."""
 
+from collections.abc import Iterable
+
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.step_traces import PARTS, WHOLE
+from multigpu.analysis.step_traces import PARTS, forward_time, medians
+from multigpu.analysis.traces import phase_times, timed_step_s, traced
+from multigpu.records.record import Record
 from multigpu_study.published import load_published, published_value
+
+WHOLE = (
+    *(f"{part}_s" for part in PARTS),
+    "total_s",
+    "launch_skew_s",
+    *(f"{part}_share" for part in PARTS),
+    "forward_imbalance",
+)
+"""Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
+
+
+def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s:
+    medians over steps, NaN where unknown.
+    """
+    rows = []
+    for record, trace in traced(records):
+        for replica in trace.replicas:
+            times = [
+                (forward_time(step), phase_times(step).get("backward")) for step in replica.steps
+            ]
+            rows.append(
+                (
+                    record.key,
+                    record.run.devices,
+                    replica.rank,
+                    record.launch_id,
+                    *np.median(np.array(times, dtype=float), axis=0),
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"]
+    )
+
+
+def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over
+    steps), timed_step_s (unprofiled).
+    """
+    rows = [
+        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
+        | {"timed_step_s": timed_step_s(record, paired=True)}
+        for record, trace in traced(records)
+        if (found := medians(trace))
+    ]
+    return pd.DataFrame(rows, columns=["key", "devices", "launch_id", *WHOLE, "timed_step_s"])
 
 
 def document_replicas() -> pd.DataFrame:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import combined
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
-from multigpu.analysis.statistics import half_width, log_samples, mean_interval
+from multigpu.analysis.statistics import combined, half_width, log_samples, mean_interval
 from multigpu.analysis.words import MODELS
 from multigpu.paths import SYNCHRONY
 from multigpu_study.synchrony.averaging import AveragingRecord

@@ -58,6 +58,8 @@ FIGURES = (
     "status",
     "framework",
     "launch_id",
+    "boot",
+    "execution",
     "repeat",
     "units_per_s",
     "step_time_s",

@@ -1,6 +1,6 @@
 """The settings of a contrast among Records, each with its interval, how likely it holds or fails,
-and what the median step says. A ratio is what `compare.versus` makes of two points, or of two such
-ratios. Three forms are no ratio of points' means: repeats that began alike, a share of differences,
+and what the median step says. A ratio is what `boots.contrast` makes of points, as `compare.versus`
+does. Three forms are no ratio of points' means: repeats that began alike, a share of differences,
 and mean squares. They use the same pairs.
 """
 
@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from multigpu.analysis.compare import combined
-from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
+from multigpu.analysis import boots
+from multigpu.analysis.boots import FORMS, contrasts, samples
+from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width
 from multigpu_study.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
 from multigpu_study.claims.pairs import Pairs, paired
 from multigpu_study.claims.results import Setting
@@ -59,33 +60,45 @@ def student(
     return _figures(contrast, estimate, low, high, chance)
 
 
-def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
-    """By group: `log_samples` of the values, their geometric mean as `rate`, their mean, n and
+def _sampled(
+    values: pd.Series, groups: pd.Series, launch: pd.Series, boot: pd.Series, forms: pd.Series
+) -> pd.DataFrame:
+    """By group: the sample of the values, their geometric mean as `rate`, their mean, n and
     launches.
     """
-    each, found = values.groupby(groups), log_samples(values, groups, launch)
-    return found.assign(
-        rate=np.exp(found["log_mean"]),
-        mean=each.mean(),
-        n=each.size(),
-        launches=launch.groupby(groups).nunique(),
+    each = values.groupby(groups)
+    return pd.DataFrame(
+        {
+            "sample": samples(values, groups, launch, boot, forms),
+            "rate": np.exp(np.log(values).groupby(groups).mean()),
+            "mean": each.mean(),
+            "n": each.size(),
+            "launches": launch.groupby(groups).nunique(),
+        }
     )
 
 
 def _sides(pairs: Pairs) -> list[pd.DataFrame]:
-    """The pooled points of each term, a row a setting: rate (the geometric mean), log_variance,
-    log_freedom, mean, n, launches.
+    """The pooled points of each term, a row a setting: sample, rate (the geometric mean), mean, n,
+    launches. What is no time and no rate has no form that a boot could slow.
     """
-    records = pairs.records
-    points = _sampled(records["value"], records["point"], records["launch_id"].astype(object))
+    records, timed = pairs.records, pairs.contrast.quantity.endswith("_s")
+    forms = records["execution"].astype(object).map(lambda one: FORMS.get(one, "") if timed else "")
+    points = _sampled(
+        records["value"],
+        records["point"],
+        records["launch_id"].astype(object),
+        records["boot"].astype(object).where(forms.ne(""), ""),
+        forms,
+    )
     found = []
     for number, term in enumerate(pairs.contrast.terms):
         side = points.loc[pairs.settings[number]].reset_index(drop=True)
-        found.append(
-            side.assign(rate=side["rate"] / (term.devices or pairs.settings["devices"]))
-            if pairs.contrast.per_device
-            else side
-        )
+        if pairs.contrast.per_device:
+            devices = pairs.settings["devices"] * 0 + (term.devices or pairs.settings["devices"])
+            scaled = [one.scaled(1 / n) for one, n in zip(side["sample"], devices, strict=True)]
+            side = side.assign(rate=side["rate"] / devices, sample=pd.Series(scaled, dtype=object))
+        found.append(side)
     return found
 
 
@@ -104,29 +117,36 @@ def paired_ratio(pairs: Pairs) -> pd.DataFrame:
         )
         table["logs"] += logs if number < len(pairs.contrast.over) else -logs
         table["launches"] += table.pop("launch_id").astype(str) + " "
-    return _sampled(np.exp(table["logs"]), table["setting"], table["launches"]).reindex(
-        pairs.settings.index
-    )
+    nothing = pd.Series("", index=table.index)
+    return _sampled(
+        np.exp(table["logs"]), table["setting"], table["launches"], nothing, nothing
+    ).reindex(pairs.settings.index)
 
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method,
-    Satterthwaite's freedom. Where the second has as much as the first there is no share: 0, without
+    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method.
+    Where the second has as much as the first there is no share: 0, without
     an interval.
     """
     first, second, third, fourth = (side["rate"] for side in sides)
     added = (first - second).replace(0.0, np.nan)
     left = (third - fourth) / added
-    weights = [(left / added) ** 2] * 2 + [added**-2] * 2
-    parts = [
-        weight * side["rate"] ** 2 * side["log_variance"]
-        for weight, side in zip(weights, sides, strict=True)
-    ]
-    variance = sum(parts[1:], start=parts[0])
-    freedom = variance**2 / sum(
-        part**2 / side["log_freedom"] for part, side in zip(parts, sides, strict=True)
+    slopes = pd.concat(
+        [left / added * first, -left / added * second, -third / added, fourth / added], axis=1
     )
-    return student(contrast, (1 - left).fillna(0.0), variance, freedom, log=False)
+    found = pd.DataFrame(
+        [
+            boots.contrast(points, tuple(weights))
+            for points, weights in zip(
+                zip(*(side["sample"] for side in sides), strict=True),
+                slopes.to_numpy().tolist(),
+                strict=True,
+            )
+        ],
+        index=slopes.index,
+    )
+    variance = found["variance"].where(added.notna())
+    return student(contrast, (1 - left).fillna(0.0), variance, found["freedom"], log=False)
 
 
 def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -159,10 +179,13 @@ def estimates(pairs: Pairs) -> pd.DataFrame:
     least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
     if contrast.form != "ratio":
         return {"share": share, "pooled": pooled}[contrast.form](contrast, sides).join(least)
-    table = combined(sides[: len(contrast.over)], sides[len(contrast.over) :])
-    return student(
-        contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"]
-    ).join(least)
+    table = contrasts(
+        *(
+            [side["sample"] for side in own]
+            for own in (sides[: len(contrast.over)], sides[len(contrast.over) :])
+        )
+    )
+    return student(contrast, table["value"], table["variance"], table["freedom"]).join(least)
 
 
 def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -> list[Setting]:

@@ -14,12 +14,12 @@ import tensorflow as tf
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.feed import is_even
-from multigpu.engines.tensorflow.stages import StageFeed, StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.sources import open_source
 from multigpu_study.stages.costs import CopyCost, Costs, HostModel, StageCost, StagePass
+from multigpu_study.stages.tensorflow_engine import StageFeed, StagesTrainer
 
 MORE = 4  # further passes in the longer of two graphs, whose difference is their cost
 

@@ -1,4 +1,4 @@
-"""What each stage of a model costs on one device, and a copy between two, measured in PyTorch."""
+"""Measure in PyTorch the cost of each stage of a model on one device, and of a copy between two."""
 
 import tempfile
 import time
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
 from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.spec.run import Run
 from multigpu.workloads import optimizer_of
 from multigpu.workloads.sources import open_source
 from multigpu_study.stages.costs import CopyCost, Costs, StageCost, StagePass
+from multigpu_study.stages.torch_engine import StageFeed, StagesTrainer, copied
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:

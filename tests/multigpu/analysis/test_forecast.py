@@ -32,6 +32,7 @@ from multigpu.analysis.forecast_reduction import (
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.laws import Empirical
 from multigpu.analysis.points import points, where
+from multigpu.analysis.read import timed_steps
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads import find_model
@@ -168,7 +169,9 @@ def no_collectives():
 
 def made_lines(records, most=1024):
     frame = frame_of(records)
-    found = of_records.lines_of(points(frame), frame, records, no_collectives(), of_records.NETWORK)
+    found = of_records.lines_of(
+        points(frame), frame, timed_steps(records), no_collectives(), of_records.NETWORK
+    )
     return of_records.forecast_lines(found, most, draws=100)
 
 

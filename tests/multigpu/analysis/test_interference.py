@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multigpu.analysis.boots import PAUSE_S
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.interference import (
     COLUMNS,
     LANES,
-    PAUSE_S,
     interference_table,
     lanes_table,
     launch_gaps,
     launch_ratios,
-    occasions,
 )
 from multigpu.machine.lane import Lane
 from multigpu.records.record import Record
@@ -128,22 +127,18 @@ def at(
     return make_record(placement, 2, rate, repeat, launch, measured_at=when, boot=boot, **fields)
 
 
-def test_a_pause_ends_an_occasion_and_where_records_say_their_boot_that_alone() -> None:
-    seconds = (0, 100, 100 + PAUSE_S, 101 + 2 * PAUSE_S, 5000)
-    frame = frame_of(at(second, 1e6, "a", repeat) for repeat, second in enumerate(seconds))
-    shuffled = frame.iloc[[3, 0, 4, 2, 1]]  # by time, not by order
-    assert list(occasions(frame)) == occasions(shuffled).sort_index().tolist() == [0, 0, 0, 1, 2]
-    records = [
-        at(0, 1e6, "a", 0, "x"),
-        at(9000, 1e6, "a", 1, "x"),
-        at(9001, 1e6, "a", 2, "y"),
-        at(0, 1e6, "a", 3),
-    ]
-    records.append(at(0, 1e6, "a", 4, "x", machine=make_machine(4)))
-    found = list(occasions(frame_of(records)))
-    assert found[0] == found[1] and len(set(found)) == 4, (
-        "other boots, silent Records and other machines are by themselves"
-    )
+def test_a_pause_ends_a_sweep_and_where_records_say_their_boot_that_alone() -> None:
+    """Launches b to d follow each other; e comes a second too late, f is of another commit."""
+    last = 3 * PAUSE_S + 1
+    told = [("a", 0), ("a", 5000), ("b", 5000 + PAUSE_S), ("e", 5001 + 2 * PAUSE_S)]
+    records = [at(second, 1e6, launch, i) for i, (launch, second) in enumerate(told)]
+    records.append(at(5002 + 2 * PAUSE_S, 1e6, "f", 8, commit="f" * 40))
+    frame = frame_of(records)
+    assert frame["boot"].tolist() == ["unnamed a"] * 3 + ["unnamed e", "unnamed f"]
+    shuffled = frame_of(records[n] for n in (3, 4, 0, 2, 1))
+    assert shuffled["boot"].tolist() == [frame["boot"][n] for n in (3, 4, 0, 2, 1)]
+    named = [at(0, 1e6, "a", 0, "x"), at(last, 1e6, "a", 1, "x"), at(last, 1e6, "a", 2, "y")]
+    assert frame_of(named)["boot"].tolist() == ["x", "x", "y"]
 
 
 def test_launches_are_compared_within_and_between_occasions() -> None:
@@ -151,7 +146,7 @@ def test_launches_are_compared_within_and_between_occasions() -> None:
     count.
     """
     records = [at(0, 1.01e6, "a", 0), at(10, 1.0e6, "b", 1), at(5000, 0.9e6, "c", 2)]
-    on_host = [at(0, 1e6, "a", 0, placement="exp2"), at(5000, 0.8e6, "b", 1, placement="exp2")]
+    on_host = [at(0, 1e6, "a", 0, placement="exp2"), at(5000, 0.8e6, "c", 1, placement="exp2")]
     gaps = launch_gaps(
         frame_of([*records, *on_host, make_record("ddp", 2, status="failed", repeat=7)])
     )

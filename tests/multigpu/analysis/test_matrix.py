@@ -14,8 +14,6 @@ from multigpu.analysis.matrix import (
     matrix,
     table_job,
 )
-from multigpu.analysis.matrix_plot import heat
-from multigpu.analysis.picture import svg_text
 from multigpu.analysis.points import Missing, points
 from multigpu.cli.main import main
 from multigpu.placements import every_placement
@@ -97,14 +95,6 @@ def test_the_command_prints_rates_and_reasons(
     assert re.search(r"^ddp +1,699,\d+ \(1\.70\) 3/\d$", said, re.MULTILINE)
     assert "3 GiB too few" in said
     assert main(["--records", str(tmp_path / "runs"), "table", "--devices", "7"]) == 2
-
-
-def test_the_picture_says_on_hover_why_a_cell_is_empty(cells: pd.DataFrame) -> None:
-    rows = cells.reset_index().assign(panel="one")
-    rows = rows[rows["framework"].eq("torch")]
-    drawn = svg_text(heat(rows, "title", "caption", "panel", 2.0), "matrix")
-    assert "<title>out_of_memory: planted: 3 GiB too few</title>" in drawn
-    assert "1.70 (3)" in drawn
 
 
 def test_text_leaves_out_a_framework_without_rates(cells: pd.DataFrame) -> None:

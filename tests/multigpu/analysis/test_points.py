@@ -9,10 +9,12 @@ from statistics import fmean
 
 import pandas as pd
 import pytest
+import yaml
 from scipy import stats
 
 from multigpu import paths
 from multigpu.analysis.advise import rankings
+from multigpu.analysis.boots import TABLE as TABLE_OF_BOOTS
 from multigpu.analysis.compare import (
     also,
     beside,
@@ -48,21 +50,27 @@ from tests.multigpu.analysis.planted import study
 from tests.multigpu.collectives.planted import make_record as make_all_reduce
 from tests.refusals import refused
 
+SPREADS = yaml.safe_load(TABLE_OF_BOOTS.read_text())
 TABLE, EVERYWHERE = points(frame_of(study())), frames(paths.RUNS)[1]
 
 
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
     """Rates and intervals of all points from the raw Records, with no code of the core: loops and
-    scipy's t.
+    scipy's t. Which boot a silent Record is of is the frame's.
     """
-    groups: dict[tuple[object, ...], list[tuple[float, float, str]]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[tuple[float, float, str, str, str]]] = defaultdict(list)
+    frame = frames(paths.RUNS)[0]
+    boots = dict(zip(zip(frame["key"], frame["attempt"], strict=True), frame["boot"], strict=True))
     for record in records_of(paths.RUNS):
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             run = record.run.model_copy(update={"seed": 0, "data": None})
             place = record.machine.name, record.machine.cpu, record.framework_version
             name = (*place, run.digest, record.timing_version, record.input_label)
             groups[name].append(
-                (record.measurement.units, record.measurement.wall_s, record.launch_id)
+                (
+                    *(record.measurement.units, record.measurement.wall_s, record.launch_id),
+                    *(boots[record.key, record.attempt], run.execution),
+                )
             )
     expected = sorted(map(_recomputed, groups.values()))
     told = EVERYWHERE.loc[
@@ -83,30 +91,48 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
 
 
 def _recomputed(
-    group: list[tuple[float, float, str]],
+    group: list[tuple[float, float, str, str, str]],
 ) -> tuple[int, float, tuple[float, float], tuple[float, int]]:
-    """Of (units, seconds, launch) of each Record: how many, their rate and its bounds, by how much
-    they differ over how many launches.
+    """Of (units, seconds, launch, boot, execution) of each Record: how many, their rate and its
+    bounds, by how much they differ over how many launches.
     """
-    rates, n = [units / wall_s for units, wall_s, _ in group], len(group)
+    rates, n = [units / wall_s for units, wall_s, *_ in group], len(group)
     logs, rate = (
         [math.log(one) for one in rates],
-        sum(u for u, _, _ in group) / sum(w for _, w, _ in group),
+        sum(one[0] for one in group) / sum(one[1] for one in group),
     )
-    spread = (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
+    spread = (max(rates) - min(rates)) / fmean(rates), len({one[2] for one in group})
     if n < 2:
         return n, rate, (math.nan, math.nan), spread
-    launches: dict[str, list[float]] = defaultdict(list)
-    for log, (_, _, launch) in zip(logs, group, strict=True):
-        launches[launch].append(log)
-    k, mean = len(launches), fmean(logs)
-    variance, freedom = sum((x - mean) ** 2 for x in logs) / (n - 1) / n, n - 1
-    if 1 < k < n:
-        between = sum(len(g) * (fmean(g) - mean) ** 2 for g in launches.values()) / (k - 1)
-        within = max(0.0, sum((x - fmean(g)) ** 2 for g in launches.values() for x in g)) / (n - k)
-        if between > 1e-24 and stats.f.sf(between / max(within, 1e-30), k - 1, n - k) < 0.25:
-            variance, freedom = between / n, k - 1
-    half = stats.t.ppf(0.975, freedom) * math.sqrt(variance) if variance > 0 else 0.0
+    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for log, (_, _, launch, boot, _) in zip(logs, group, strict=True):
+        cells[boot][launch].append(log)
+    if len(cells) == n:  # repeats of one boot each: their variance is that of launches of one boot
+        cells = {"": {launch: [log] for launch, log in enumerate(logs)}}
+    flat = {boot: [x for g in own.values() for x in g] for boot, own in cells.items()}
+    launches = [(g, fmean(flat[boot])) for boot, own in cells.items() for g in own.values()]
+    b, k = len(cells), len(launches)
+    total = sum((x - fmean(own)) ** 2 for own in flat.values() for x in own)
+    variance, freedom = total / (n - b), n - b
+    if b < k < n:
+        between = sum(len(g) * (fmean(g) - mean) ** 2 for g, mean in launches) / (k - b)
+        within = max(0.0, sum((x - fmean(g)) ** 2 for g, _ in launches for x in g)) / (n - k)
+        if between > 1e-24 and stats.f.sf(between / max(within, 1e-30), k - b, n - k) < 0.25:
+            variance, freedom = between, k - b
+    boots: dict[str, list[float]] = defaultdict(list)
+    for log, (_, _, _, boot, _) in zip(logs, group, strict=True):
+        boots[boot].append(log)
+    form = {"compiled": "eager", "compiled_captured": "captured", "xla": "graph"}
+    prior, of_boot = SPREADS[form.get(execution := group[0][4], execution)]["spread"] ** 2, 4
+    if len(boots) > 1:
+        own = stats.tvar([fmean(logs) for logs in boots.values()])
+        own -= variance * fmean(1 / len(logs) for logs in boots.values())
+        of_boot += len(boots) - 1
+        prior = (4 * prior + (len(boots) - 1) * max(own, 0.0)) / of_boot
+    prior *= sum((len(logs) / n) ** 2 for logs in boots.values())
+    sum_ = variance / n + prior
+    freedom = sum_**2 / ((variance / n) ** 2 / freedom + prior**2 / of_boot)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(sum_)
     return n, rate, (rate * math.exp(-half), rate * math.exp(half)), spread
 
 

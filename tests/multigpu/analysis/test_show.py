@@ -405,7 +405,7 @@ def test_rates_of_tokens_say_their_mfu_and_of_which_peak() -> None:
     assert mfu_of(row) == pytest.approx(488e3 * 860_101_632 / 989e12)
     said = "MFU 0.42 of 989 TFLOP/s"
     assert f"{estimate(row, 'rate'):rate}" == f"488 K tokens/s, {said}"
-    assert f"{estimate(row, 'rate'):rate interval}" == f"488 K tokens/s (480 K to 496 K), {said}"
+    assert f"{estimate(row, 'rate'):rate interval}" == f"488 K tokens/s (480 to 496 K), {said}"
     assert said in str(table(row.to_frame().T, "rate")) and "MFU" not in f"{estimate(row, 'rate')}"
     assert "MFU 0.21" in f"{estimate(of_tokens(devices=2), 'rate'):rate}"
     # attention over 256 tokens instead of 1,024: 113,246,208 operations become a quarter

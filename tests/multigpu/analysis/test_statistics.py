@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from multigpu.analysis import formulas as f
-from multigpu.analysis.compare import combined
-from multigpu.analysis.statistics import half_width, log_samples, mean_interval
+from multigpu.analysis.statistics import combined, half_width, log_samples, mean_interval
 from tests.refusals import refused
 
 VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(

@@ -28,6 +28,7 @@ from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import initial_values
 from multigpu.placements import find_placement
 from multigpu.placements.memory import kept_on
+from multigpu.placements.resolve import dims_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.rules.engines import refusal
 from multigpu.spec.run import Run
@@ -73,6 +74,17 @@ def group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def divided() -> Iterator[Any]:
+    """One transformer over all GPUs: its stages by each schedule, and its matrices."""
+    common = COMMON | {"batch_size": 4, "precision": "fp64", "workload": "gpt"}
+    for schedule in (None, "1f1b", "interleaved") if RANKS > 1 else ():
+        fields = {"placement": "pipeline", "pipeline_schedule": schedule, "micro_batches": RANKS}
+        run = Run(**common | fields | {"model": "gpt_small"})
+        yield pytest.param(run, id=f"gpt-pipeline-{schedule or 'gpipe'}")
+    run = Run(**common | {"placement": "tensor_split", "model": "gpt_small"})
+    yield pytest.param(run, id="gpt-tensor_split")
+
+
 def cases() -> Iterator[Any]:
     """Every placement in every form and way that a rule does not refuse."""
     for job, placement, form, way in [
@@ -98,14 +110,17 @@ def reference(run: Run) -> dict[str, torch.Tensor]:
     """What plain PyTorch gets in one process from all ranks' batches."""
     source = open_source(run)
     context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
-    return train_reference(context, source, STEPS, list(range(run.devices)))[0]
+    copies = run.devices // (run.model_parallel or 1)
+    return train_reference(context, source, STEPS, list(range(copies)))[0]
 
 
 def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
     """Norm of the difference from the reference over norm of the reference's update."""
-    plain: dict[str, Any] = dict.fromkeys(("micro_steps", "micro_sync", "slicing"))
+    ways = ("micro_steps", "micro_sync", "slicing", "micro_batches", "pipeline_schedule")
+    plain: dict[str, Any] = dict.fromkeys(ways)
     plain |= {"recompute": False, "reshard": True, "processes": "per_device"}
-    expected = reference(run.model_copy(update=plain | {"placement": "ddp", "execution": "eager"}))
+    plain |= {"model_parallel": dims_of(run).degree}  # who shares a copy of the model
+    expected = reference(run.model_copy(update=plain | {"placement": "", "execution": "eager"}))
     difference = update = 0.0
     device = torch.device("cuda", RANK)
     for variable, initial in initial_values(description_of(run), run.seed, device, torch.float64):
@@ -115,12 +130,12 @@ def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
     return (difference / update) ** 0.5
 
 
-@pytest.mark.parametrize("run", list(cases()))
+@pytest.mark.parametrize("run", [*cases(), *divided()])
 def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
     torch._dynamo.reset()
     source = open_source(run)
     context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
-    feed = Feed(source, RANK, context.device)
+    feed = Feed(source, dims_of(run).copy_of(RANK), context.device)
     trainer: Any = build_trainer(context)
     if context.captured:
         trainer = CapturedTrainer(trainer)
@@ -135,7 +150,7 @@ def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
     everyone = sum(
         (Counter(each) for each in object_collectives.all_gather(counted)), Counter[str]()
     )
-    lookups = source.batch(0, RANK).lookups
+    lookups = source.batch(0, dims_of(run).copy_of(RANK)).lookups
     assert dict(everyone) == step_bytes(run, description_of(run), lookups)
     assert apart(run, values) < 1e-10
 

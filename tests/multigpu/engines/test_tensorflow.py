@@ -137,6 +137,26 @@ def test_a_measured_run_leaves_logs_that_tensorboard_opens(tmp_path: Path, tf: A
     assert len(multiplexer.Tensors(run, "step time in s, host's clock")) == 5
 
 
+def test_a_session_whose_building_fails_gives_back_its_feed(
+    tmp_path: Path, tf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ever gets such a session, and its thread would make batches beside the next Run."""
+    from multigpu.engines.tensorflow.session import Session
+
+    closed: list[Any] = []
+
+    def fail(self: Session) -> Any:
+        monkeypatch.setattr(self.feed, "close", lambda: closed.append(self.feed))
+        raise MemoryError("planted: cannot allocate")
+
+    monkeypatch.setattr(Session, "_trainer", fail)
+    drawn = {"data": None, "inputs": "synthetic", "input_workers": None, "prefetch": 0}
+    run = make(tmp_path, **drawn)
+    with pytest.raises(MemoryError, match="planted"):
+        Session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
+    assert len(closed) == 1
+
+
 def test_logs_of_another_framework_are_refused(tmp_path: Path) -> None:
     run = Run(
         workload="cnn", model="resnet_tiny", placement="exp2", device_type="cpu", batch_size=4

@@ -134,6 +134,8 @@ def name_of(run: Run) -> str:
     form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    form += f"-{run.micro_batches or 1}{run.pipeline_schedule}" if run.pipeline_schedule else ""
+    form += f"-over{run.sharded_over}" if run.sharded_over else ""
     form += "-sliced" if run.slicing else ""
     form += f"{'-recompute' * run.recompute}{'-kept' * (not run.reshard)}"
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
@@ -223,6 +225,15 @@ def all_cases() -> list[Run]:
                     cases.append(run.model_copy(update={"batch_norm": "fused"}))
                 if "per_device" in shapes:
                     cases += [run.model_copy(update=more) for more in micro_steps_of(run)]
+                if (
+                    placement.variables == "sharded"
+                    and workload == "gpt"
+                    and (devices, optimizer, precision) == (2, "momentum", "fp64")
+                ):
+                    # two groups of two devices
+                    pairs = {"devices": 4, "sharded_over": 2}
+                    cases.append(run.model_copy(update=pairs))
+                    cases.append(run.model_copy(update=pairs | {"micro_steps": 2, "batch_size": 9}))
                 if placement.copied_anew and workload in ("cnn", "gpt") and devices > 1:
                     cases.append(run.model_copy(update={"slicing": "device"}))
                 if (
@@ -344,9 +355,10 @@ def reference_of(run: Run) -> dict[str, Any]:
         "micro_batches",
         "micro_sync",
         "slicing",
+        "pipeline_schedule",
     )
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
-    plain |= {"recompute": False, "reshard": True}
+    plain |= {"recompute": False, "reshard": True, "sharded_over": None}
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}

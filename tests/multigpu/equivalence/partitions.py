@@ -5,6 +5,7 @@ every workload that can be cut so.
 from typing import Any
 
 from multigpu.placements.row import Placement
+from multigpu.spec.rules.partition import uncuttable
 from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
@@ -27,6 +28,14 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"devices": 3, "micro_batches": 4},
         COPIES | {"micro_batches": 2},
     ],
+    "pipelined": [
+        {"devices": 1, "micro_batches": 2},
+        {"devices": 2},
+        {"devices": 2, "micro_batches": 4, "pipeline_schedule": "1f1b"},
+        {"devices": 2, "micro_batches": 2, "pipeline_schedule": "interleaved"},
+        {"devices": 3, "micro_batches": 6},
+        COPIES | {"micro_batches": 3, "pipeline_schedule": "1f1b"},
+    ],
     "split": [{"devices": 1}, {"devices": 2}, {"devices": 3}, COPIES],
 }
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"))
@@ -38,16 +47,26 @@ def partitioned_runs(placement: Placement) -> list[Run]:
     """
     engine = next(engine for engine in placement.engines if engine.framework == "torch")
     runs = []
+    pipelined = placement.compute == "sections" and engine.processes == "per_device"
     for workload, model, batch, more in POINTS:
         described = find_model(workload, model)
         if not (described.sections if placement.compute == "sections" else described.splitting):
             continue
-        for shape in SHAPES[placement.compute]:
+        if pipelined and workload == "nmt":
+            continue  # its sections are no chain
+        for shape in SHAPES["pipelined" if pipelined else placement.compute]:
+            if pipelined:
+                batch = 12  # micro-batches are equal
+                if len(described.sections) < 4 and "interleaved" in shape.values():
+                    continue
+            degree = shape.get("model_parallel", shape["devices"])
+            if placement.compute == "split" and uncuttable(described, degree):
+                continue  # heads of a transformer are whole
             normalised = workload == "cnn"  # batch norm would see each micro-batch by itself
             shape = {
                 name: value
                 for name, value in shape.items()
-                if not (normalised and name == "micro_batches")
+                if not (normalised and name in ("micro_batches", "pipeline_schedule"))
             }
             for optimizer, precision in RULES if shape["devices"] == 4 else RULES[:1]:
                 fields: dict[str, Any] = {

@@ -100,6 +100,10 @@ RUNS = {
     "zero1 in parts": PLAIN.model_copy(update={"micro_steps": 3}),
     "zero2": PLAIN.model_copy(update={"placement": "zero2"}),
     "zero2 in parts": PLAIN.model_copy(update={"placement": "zero2", "micro_steps": 3}),
+    "pipeline": PLAIN.model_copy(
+        update={"placement": "pipeline", "workload": "gpt", "model": "gpt_tiny"}
+        | {"batch_size": 12, "micro_batches": 2, "pipeline_schedule": "interleaved"}
+    ),
     "local_sgd": PLAIN.model_copy(update={"placement": "local_sgd", **LOCAL}),
     "fsdp2": PLAIN.model_copy(update={"placement": "fsdp2"}),
     "exp4 in parts": PLAIN.model_copy(update={"placement": "exp4", "micro_steps": 3}),
@@ -145,6 +149,9 @@ FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
         trainer.wire, "reduce_scatter", lambda own, whole: None
     ),
     ("zero1", "updated twice"): twice("optimizer", "step"),
+    ("pipeline", "the table's ends apart"): lambda trainer: setattr(
+        trainer, "_share", lambda: None
+    ),
     ("zero2", "not scattered"): lambda trainer: setattr(
         trainer.wire, "start_reduce_scatter", lambda own, whole: None
     ),
@@ -181,7 +188,7 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     found = {
         "values": trainer.full_values(),
         "counted": dict(cycle),
-        "lookups": feed.source.batch(0, rank).lookups,
+        "lookups": feed.source.batch(0, dims_of(RUNS[name]).copy_of(rank)).lookups,
     }
     if name in ("zero1", "fsdp2"):
         states, groups = trainer.optimizer.state.values(), trainer.optimizer.param_groups

@@ -47,6 +47,25 @@ RUNS = {
     if row.loss == "replica" or job["workload"] == "cnn"  # no other workload gives predictions
 }
 
+GPT: dict[str, Any] = {
+    "workload": "gpt",
+    "model": "gpt_small",
+    "sequence_length": 8,
+    "device_type": "cpu",
+    "devices": 2,
+    "batch_size": 1,
+}
+RUNS |= {
+    f"{name}-2-{run.processes}": run
+    for name, run in {
+        "pipeline": build_run(placement="pipeline", micro_batches=2, **GPT),
+        "interleaved": build_run(
+            placement="pipeline", micro_batches=2, pipeline_schedule="interleaved", **GPT
+        ),
+        "tensor_split": build_run(placement="tensor_split", **GPT),
+    }.items()
+}
+
 
 def on_host(trainer: Any) -> Iterator[Tensor]:
     """What a parameter server's process keeps in host memory besides what all of them share

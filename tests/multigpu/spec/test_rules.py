@@ -80,6 +80,10 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
         IMAGES | {"workload": "gpt", "model": "gpt_tiny", "recompute": True},
         {"workload": "nmt", "model": "nmt_tiny"},
     ),
+    gradients.sharded_over: (
+        IMAGES | {"placement": "fsdp2", "devices": 4, "sharded_over": 2},
+        {"sharded_over": 3},
+    ),
     gradients.reshard: (IMAGES | {"placement": "fsdp2", "reshard": False}, {"placement": "ddp"}),
     gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
     gradients.gathered_predictions: (
@@ -125,6 +129,10 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
     partition.micro_batches: (
         LAYERS | {"placement": "layer_split", "processes": "one", "micro_batches": 2},
         {"placement": "tensor_split", "processes": "per_device"},
+    ),
+    partition.pipeline_schedule: (
+        LAYERS | {"placement": "pipeline", "micro_batches": 2, "pipeline_schedule": "1f1b"},
+        {"micro_batches": 3},
     ),
     partition.partition: (LAYERS, {"devices": 64, "batch_size": 64}),
 }

@@ -145,13 +145,16 @@ def test_the_loss_in_chunks_is_the_plain_one(chunk: int) -> None:
         assert chunked_cross_entropy(x, table, targets, chunk) == loss
 
 
-def test_the_loss_in_chunks_under_autocast_is_near_the_exact_one() -> None:
+@pytest.mark.parametrize(
+    ("device", "entries"), [("cpu", 50), pytest.param("cuda", 50_304, marks=pytest.mark.gpu)]
+)
+def test_the_loss_in_chunks_under_autocast_is_near_the_exact_one(device: str, entries: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(64, 16, generator=generator, requires_grad=True)
-    table = torch.randn(50, 16, generator=generator, requires_grad=True)
-    targets = torch.randint(50, (64,), generator=generator)
+    x = torch.randn(64, 16, generator=generator).to(device).requires_grad_()
+    table = torch.randn(entries, 16, generator=generator).to(device).requires_grad_()
+    targets = torch.randint(entries, (64,), generator=generator).to(device)
     exact = torch.autograd.grad(library_loss(x, table, targets), (x, table))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         plain = torch.autograd.grad(library_loss(x, table, targets), (x, table))
         parts = torch.autograd.grad(chunked_cross_entropy(x, table, targets, 10), (x, table))
     for one, other, right in zip(parts, plain, exact, strict=True):

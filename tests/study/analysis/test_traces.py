@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import step_traces as profile
 from multigpu.analysis.step_traces import trace_table
 from multigpu.records.record import Record
 from multigpu.records.trace import ReplicaTrace, StepTrace, TraceSummary
-from multigpu_study.analysis.step_traces import document_replicas, document_whole
+from multigpu_study.analysis.step_traces import (
+    document_replicas,
+    document_whole,
+    whole_frame,
+)
 from multigpu_study.claims import find_claim
 from multigpu_study.published import load_published
 from tests.factory import make_record
@@ -108,7 +111,7 @@ def test_the_document_read_back_from_records_of_its_own_figures() -> None:
     """
     records = [record for record in document() if record.repeat == 0]
     ours, theirs = (
-        profile.whole_frame(records).set_index("devices"),
+        whole_frame(records).set_index("devices"),
         document_whole().set_index("devices"),
     )
     for name in (

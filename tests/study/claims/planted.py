@@ -26,14 +26,16 @@ def repeats(
     device and step).
 
     `slowdown` is that of warm-up steps, `loss_last` the final loss; other fields are a Run's or a
-    Record's. The memory of the step time is a hundredth of the rate, the change of the variables a
-    thousandth, the peak of memory a tenth.
+    Record's, boots the boot of each repeat (all of one unless told). The memory of the step time is
+    a hundredth of the rate, the change of the variables a thousandth, the peak of memory a tenth.
     """
     extra = {name: fields.pop(name) for name in ("slowdown", "loss_last") if name in fields}
+    boots = fields.pop("boots", None)
     base = PLAIN | fields
     made = []
     for repeat, (factor, launch) in enumerate(zip(noise, launches, strict=False)):
         row = base | {"repeat": repeat, "launch_id": launch}
+        row |= {"boot": boots[repeat]} if boots else {}
         text = repr(
             sorted(
                 (name, str(value))

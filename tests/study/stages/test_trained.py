@@ -183,7 +183,7 @@ def test_tensorflow_trains_as_one_device_does(
 
 
 def test_an_operation_that_strays_to_the_host_is_found(tf: Any) -> None:
-    from multigpu.engines.tensorflow.stages import stray_ops
+    from multigpu_study.stages.tensorflow_engine import stray_ops
 
     device = "/job:localhost/replica:0/task:0/device:CPU:0"
     named = [

@@ -2,8 +2,7 @@
 model is compared. Imports no framework.
 """
 
-import importlib
-import os
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,16 +14,14 @@ from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
 from multigpu.machine.machine import DeviceState
 from multigpu.placements import find_placement
-from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.placements.resolve import dims_of
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import Assigned, assign
-from multigpu.records.record import Equivalence
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model, Optimizer
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, optimizer_of, part_of, workloads
+from multigpu.workloads import description_of, optimizer_of
 from multigpu.workloads.sources import open_source
-from multigpu.workloads.stages import graph_of, places_of
 
 
 @dataclass(frozen=True)
@@ -118,24 +115,6 @@ def all_replicated(placement: Placement) -> bool:
     return kept == {True}
 
 
-def functions_of(run: Run) -> dict[str, Any]:
-    """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
-        description_of(run)
-    )
-
-
-def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
-    device of the stage that reads it.
-    """
-    staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
-    assert staged
-    return staged.arrays, {
-        array: places[stage.name] for stage in graph.stages for array in stage.arrays
-    }
-
-
 class RunSession:
     """One process's side of a Run. one_shard: a step has one for all devices, its units counted
     once. told: what else each part says.
@@ -154,6 +133,24 @@ class RunSession:
         self.source: Source = open_source(run)
         self.batches: dict[int, list[Batch]] = {}
         self.told: dict[str, Any] = {}
+
+    def build(self, make: Callable[[], Any]) -> None:
+        """Make the trainer. Where that fails, what the session holds is given back: nobody else
+        can, since whoever asked for it never got it.
+        """
+        try:
+            self.stage("build")
+            self.trainer = make()
+            self.devices.synchronise()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the cause
+                self.close()
+            raise
+        self.build_s = time.perf_counter() - self.began
+
+    def close(self) -> None:
+        """Give back what the session holds, however far building came."""
+        raise NotImplementedError
 
     def counted(self, index: int, shards: list[Any]) -> list[Any]:
         """The shards of step `index`, whose counts are kept for the Record."""
@@ -184,52 +181,3 @@ class RunSession:
             "warmup_s": self.warmup_s,
             **self.told,
         }
-
-
-STEPS = 3
-SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
-
-TOLERANCE = {
-    ("fp64", "sgd"): 1e-8,
-    ("fp64", "adam"): 1e-5,
-    ("fp32", "sgd"): 1e-3,
-    ("fp32", "adam"): 5e-2,
-}
-"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam
-errs at next to no gradient).
-"""
-
-
-EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
-"""In the environment of a launch whose Runs were all compared by an earlier one."""
-
-_known: dict[Run, Equivalence | None] = {}
-
-
-def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once, and
-    not at all where an earlier launch did (`EQUALITY_KNOWN`).
-    """
-    if os.environ.get(EQUALITY_KNOWN):
-        return {"equivalence": None}
-    if run not in _known:
-        _known[run] = compare()
-    found = _known[run]
-    return {"equivalence": found.model_dump() if found else None}
-
-
-def compared(run: Run, precision: str, any_rows: bool) -> Run:
-    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
-    few samples.
-    """
-    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
-    form = "eager" if run.framework == "torch" else run.execution
-    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
-
-
-def tolerance_of(run: Run, precision: str) -> float:
-    """How far variables may be apart when the Run was compared in this precision."""
-    return max(
-        semantics_of(run).tolerance,
-        TOLERANCE[precision, "sgd" if optimizer_of(run).name == "sgd" else "adam"],
-    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from multigpu import plugins
 from multigpu.engines.common.timing import clock_flags, training_fault
 from multigpu.engines.common.traced import joined
 from multigpu.machine.process import import_for_good
@@ -63,9 +64,10 @@ def open_session(
     )
     if workloads()[run.workload].checked:
         module = "checked"
-    if find_placement(run.placement).compute == "stage":
-        module = "stages"
-    engine = import_for_good(f"multigpu.engines.{run.framework}.{module}")
+    where = f"multigpu.engines.{run.framework}.{module}"
+    if (compute := find_placement(run.placement).compute) == "stage":
+        where = f"{plugins.declared('engines')[compute].value}.{run.framework}_engine"
+    engine = import_for_good(where)
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
 
 

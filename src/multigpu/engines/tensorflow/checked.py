@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.common.context import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
 from multigpu.engines.common.session import Stage
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.devices import Devices
@@ -120,18 +120,17 @@ def train_reference(
 
 
 def equivalence(run: Run) -> Equivalence | None:
-    """How far the placement's variables are from the reference's, on the same shards; None: this
-    model cannot be compared.
-    """
-    described = description_of(run).config.described
-    if described.checked_in is None:
-        return None
-    check = compared(run, described.checked_in, described.any_rows)
-    with importlib.import_module(part_of(run.workload, "tensorflow")).comparable():
+    """As `equivalence_of`, on the same shards."""
+    return equivalence_of(run, _compared)
+
+
+def _compared(check: Run) -> tuple[float, int]:
+    """The largest distance of any group of replicas, and the steps after which it is taken."""
+    with importlib.import_module(part_of(check.workload, "tensorflow")).comparable():
         devices = Devices(check)
         context = Context(check, devices, even=False, dynamic=False)
         feed = Feed(
-            workloads()[run.workload].inputs[run.inputs](check, description_of(check)), devices
+            workloads()[check.workload].inputs[check.inputs](check, description_of(check)), devices
         )
         shards = [feed.shards(step) for step in range(STEPS)]
         feed.close()
@@ -139,7 +138,9 @@ def equivalence(run: Run) -> Equivalence | None:
         for step in shards:
             trainer.step(step)
         alone = not semantics_of(check).facts.replicas_agree
-        groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
+        groups = (
+            [[rank] for rank in range(check.devices)] if alone else [list(range(check.devices))]
+        )
         initial = {
             variable.name: value
             for variable, value in initial_values(description_of(check), check.seed)
@@ -152,13 +153,8 @@ def equivalence(run: Run) -> Equivalence | None:
             )
             apart = sum(squared_distance(found[name], value) for name, value in expected.items())
             moved = sum(squared_distance(value, initial[name]) for name, value in expected.items())
-            distances.append((apart / moved) ** 0.5 if moved else float(apart > 0))
-    return Equivalence(
-        distance=max(distances),
-        tolerance=tolerance_of(run, described.checked_in),
-        steps=STEPS,
-        precision=described.checked_in,
-    )
+            distances.append(relative(apart, moved))
+    return max(distances), STEPS
 
 
 class Session(session.Session):

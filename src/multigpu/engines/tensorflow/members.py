@@ -206,7 +206,9 @@ def attend(plan: Launch) -> None:
             try:
                 word, content = connection.recv()
             except (EOFError, ConnectionResetError):
-                sys.exit("the program of host 0 has ended in the middle of the launch")
+                raise SystemExit(
+                    "the program of host 0 has ended in the middle of the launch"
+                ) from None
             answer = None
             if word == "over":
                 return

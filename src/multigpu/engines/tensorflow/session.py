@@ -80,10 +80,8 @@ class Session(RunSession):
             run, self.devices, is_even(self.source, len(shard_sizes(run))), dynamic, self.strategy
         )
         self.feed = self._feed()
-        stage("build")
-        self.trainer: Trainer = self._trainer()
-        self.devices.synchronise()
-        self.build_s = time.perf_counter() - self.began
+        self.trainer: Trainer
+        self.build(self._trainer)
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         """The strategy that must stand before all else in this process, or None, and the devices of

@@ -109,8 +109,8 @@ def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[li
 def beside(
     stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None
 ) -> Iterator[None]:
-    """What is launched here runs on `stream`, behind all that the current stream (and `after`) have
-    been given; None: no other stream.
+    """Launch on `stream` inside, behind all that the current stream (and `after`) have been given;
+    None: no other stream.
     """
     if stream is None:
         yield

@@ -13,6 +13,7 @@ from multigpu.engines.torch.replicated import (
     ShardedUpdateTrainer,
 )
 from multigpu.engines.torch.scattered import ScatteredTrainer
+from multigpu.engines.torch.scheduled import ScheduledTrainer
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
@@ -39,7 +40,7 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
     if placement.compute == "split":
         return SplitTrainer
     if placement.compute == "sections":
-        return PipelineTrainer
+        return PipelineTrainer if processes == "one" else ScheduledTrainer
     if placement.copied_anew and processes == "one":
         return DataParallelTrainer
     if all_replicated(placement):

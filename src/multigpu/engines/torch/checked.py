@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.common.context import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
 from multigpu.engines.common.session import Stage
 from multigpu.engines.common.standing import got_on
 from multigpu.engines.torch import object_collectives, session
@@ -189,8 +189,8 @@ def _reference(
     threads: int,
     usual: torch.dtype,
 ) -> list[dict[str, Tensor]]:
-    """What each replica's variables must equal. The placement is left out of `run`, so that those
-    that equal the same thing share it.
+    """Return the values that each replica's variables must equal. The placement is left out of
+    `run`, so that those that equal the same thing share it.
     """
     drawn = range(run.devices) if every > 1 else ranks
     source = Kept(open_source(run), drawn, steps, usual)
@@ -209,7 +209,7 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
         value = expected[variable.name]
         apart += float((found[variable.name] - value).double().square().sum())
         moved += float((value - start).double().square().sum())
-    return (apart / moved) ** 0.5 if moved else float(apart > 0)
+    return relative(apart, moved)
 
 
 def _placed(
@@ -241,37 +241,35 @@ def _placed(
 def equivalence(
     run: Run, rank: int, threads: int, shared: Path, timeout_s: float
 ) -> Equivalence | None:
-    """How far the placement's variables are from the reference's; None: the model cannot be
-    compared. Called on every replica.
-    """
-    described = description_of(run).config.described
-    if described.checked_in is None:
-        return None
-    check = compared(run, described.checked_in, described.any_rows)
-    semantics = semantics_of(run)
+    """As `equivalence_of`, called on every replica."""
+    return equivalence_of(run, lambda check: _compared(check, rank, threads, shared, timeout_s))
+
+
+def _compared(
+    check: Run, rank: int, threads: int, shared: Path, timeout_s: float
+) -> tuple[float, int]:
+    """The distance, the largest of all replicas', and the steps after which it is taken."""
+    semantics = semantics_of(check)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
-    builder = importlib.import_module(part_of(run.workload, "torch"))
+    builder = importlib.import_module(part_of(check.workload, "torch"))
     alone = not semantics.facts.replicas_agree
     distance = 0.0
     usual = torch.get_default_dtype()
     with builder.comparable(DTYPES[check.precision]):
         values = _placed(check, rank, threads, shared, timeout_s, steps, usual)
         if alone or rank == 0:
-            shards = (rank,) if alone else tuple(range(dims_of(run).copies))
+            shards = (rank,) if alone else tuple(range(dims_of(check).copies))
             plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
             expected = _reference(
                 plain, shards, semantics.steps, semantics.every, steps, threads, usual
             )
             distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
-    if run.devices > 1:
+    if check.devices > 1:
         distance = max(object_collectives.all_gather(distance))
-    if run.device_type == "cuda":
+    if check.device_type == "cuda":
         give_back_memory(True)
-    tolerance = tolerance_of(run, described.checked_in)
-    return Equivalence(
-        distance=distance, tolerance=tolerance, steps=steps, precision=described.checked_in
-    )
+    return distance, steps
 
 
 class Session(session.Session):

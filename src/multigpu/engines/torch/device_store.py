@@ -91,7 +91,7 @@ class DeviceStore(Store):
         return found
 
     def _ids_copies(self, ids: Mapping[int, Ids]) -> list[Copy]:
-        """What tells every table's owner which rows each replica works with."""
+        """Return the copies that tell every table's owner which rows each replica works with."""
         copies: list[Copy] = []
         for table in self.tables:
             name = table.variable.name

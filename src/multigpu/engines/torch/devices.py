@@ -168,7 +168,7 @@ class Devices:
         )
 
     def wait(self, rank: int, points: list[Point]) -> None:
-        """What device `rank` is asked from now on begins after `points`; the host goes on at
+        """Let what device `rank` is asked from now on begin after `points`; the host goes on at
         once.
         """
         for other, event in points:

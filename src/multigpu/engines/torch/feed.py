@@ -25,8 +25,8 @@ from multigpu.workloads.tensors import of_kind
 
 @lru_cache
 def _pixel_constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """What normalises a pixel, (3, 1, 1) each, kept on its device: making them anew would have the
-    host wait for a copy.
+    """Return mean and scale that normalise a pixel, (3, 1, 1) each, kept on its device: making them
+    anew would have the host wait for a copy.
     """
     scale, shift = (
         torch.tensor(numbers, device=device).reshape(3, 1, 1)

@@ -202,7 +202,7 @@ class HostStore(Store):
         self._share_work()
 
     def _row_slots(self, table: Assigned) -> Slots:
-        """What one table's look-ups of all replicas are pushed to."""
+        """Create the memory to which one table's look-ups of all replicas are pushed."""
         name, width = table.variable.name, table.variable.shape[1]
         rows, slots = self.capacity[name], Slots()
         for rank in range(self.replicas):

@@ -1,4 +1,4 @@
-"""What a Run's processes tell each other on the host, read as checkpoints are (`weights_only`):
+"""Exchange objects among a Run's processes on the host, read as checkpoints are (`weights_only`):
 `all_gather_object` would run any code.
 """
 

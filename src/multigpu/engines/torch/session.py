@@ -4,7 +4,6 @@ training takes.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections import Counter
@@ -52,15 +51,7 @@ class Session(RunSession):
         self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
         self.devices = self.context.devices
         self.feeds = self._feeds()
-        try:
-            stage("build")
-            self.trainer = self._trainer()
-            self.devices.synchronise()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the cause
-                self.close()  # nobody else can: whoever asked for this session never got it
-            raise
-        self.build_s = time.perf_counter() - self.began
+        self.build(self._trainer)
 
     def _feeds(self) -> list[Feed]:
         """Each replica's shards, where its step wants them: a global batch that is sliced lies on

@@ -47,8 +47,8 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """What a trainer does inside is of this phase of the step. host: the host itself works inside,
-    and does not only launch.
+    """Mark what a trainer does inside as this phase of the step. host: the host itself works
+    inside, and does not only launch.
     """
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
@@ -114,8 +114,8 @@ def trace(
 
 
 def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
-    """What tells which of these ranges on the host, (start, end, value), holds a moment: the value
-    of the innermost one.
+    """Return a function that finds which of these ranges on the host, (start, end, value), holds a
+    moment: the value of the innermost one.
     """
     ordered = sorted(ranges, key=lambda r: r[0])
     starts = [start for start, _, _ in ordered]

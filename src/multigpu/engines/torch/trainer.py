@@ -1,5 +1,5 @@
-"""What every placement's step has in common: a module in memory of the placement's choosing, and
-its gradients.
+"""Share the parts of a step among all placements: a module in memory of the placement's choosing,
+and its gradients.
 """
 
 import importlib
@@ -56,7 +56,7 @@ class Context(RunContext):
 def open_context(
     run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float
 ) -> Context:
-    """What the trainer of replica `rank`, or of all that one process dispatches for, may know.
+    """Open the context of the trainer of replica `rank`, or of all that one process dispatches for.
     threads: of the host, for this process.
     """
     if run.processes == "one":
@@ -84,8 +84,8 @@ def build_module(run: Run) -> Any:
 
 
 def substituted(run: Run, device: torch.device) -> str | None:
-    """What of the Run something else than it asked for computed on this device, and why; None where
-    nothing did.
+    """Return why the library ran an operation of the Run instead of the kernel asked for on this
+    device; None where nothing did.
     """
     if run.recurrence == "persistent":
         name, reason = "recurrence 'persistent'", lstm_launch.library_instead(device)
@@ -97,7 +97,7 @@ def substituted(run: Run, device: torch.device) -> str | None:
 
 
 def total_of(losses: list[Tensor]) -> Tensor:
-    """What the losses of a shard's parts add up to."""
+    """Add up the losses of a shard's parts."""
     return (
         losses[0].detach()
         if len(losses) == 1
@@ -222,8 +222,8 @@ class Trainer(ABC):
         return  # here both are the same tensors
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """What of a whole variable `owned` tells: all of it, unless the placement cuts
-        variables.
+        """Return the piece of a whole variable that `owned` tells: all of it, unless the placement
+        cuts variables.
         """
         return value
 

@@ -16,7 +16,7 @@ from multigpu.workloads import description_of
 
 @lru_cache(maxsize=2)
 def stored_values(file: str) -> dict[str, Tensor]:
-    """What a file holds of variables' first values, by name; read only where it is asked for."""
+    """Read variables' first values from a file, by name; read only where it is asked for."""
     found: dict[str, Tensor] = torch.load(file, weights_only=True, mmap=True)
     return found
 
@@ -155,6 +155,8 @@ def make_optimizer(
     """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it
     counts lives on the device.
     """
+    # the library refuses a process that holds no piece of any variable
+    parameters = parameters or [nn.Parameter(torch.zeros(0))]
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
         return kind(

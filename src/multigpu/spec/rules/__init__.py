@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     gradients.micro_sync,
     gradients.recompute,
     gradients.reshard,
+    gradients.sharded_over,
     gradients.local_steps,
     gradients.gathered_predictions,
     engines.engine,
@@ -61,8 +62,10 @@ RULES: tuple[Rule, ...] = (
     devices.trace_window,
     stages.stages,
     partition.model_parallel,
+    partition.pieces,
     partition.micro_batches,
     partition.partition,
+    partition.pipeline_schedule,
 )
 """In the order in which they are asked: a rule may rely on those before it."""
 

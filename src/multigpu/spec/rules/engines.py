@@ -90,6 +90,9 @@ def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
         "each replica's own process trains by itself between averages": (
             placement.reduction == "average"
         ),
+        "its schedule is one of processes, each of which has a stage": (
+            placement.compute == "sections"
+        ),
         "its all-reduce is written out in sends and receives between processes": (
             placement.algorithm is not None
         ),

@@ -161,6 +161,23 @@ def reshard(case: Case) -> None:
     )
 
 
+def sharded_over(case: Case) -> None:
+    """Variables are cut over all devices, or over as many as divide them into equal groups."""
+    run = case.run
+    if run.sharded_over is None:
+        return
+    if case.row.variables != "sharded":
+        raise Refused(
+            f"sharded_over {run.sharded_over} has no meaning for placement {run.placement!r}, which"
+            " cuts no variables: leave it out or choose 'fsdp2'"
+        )
+    if run.devices % run.sharded_over:
+        raise Refused(
+            f"sharded_over {run.sharded_over} does not divide {run.devices} devices into groups"
+            " that hold a copy each: choose a divisor"
+        )
+
+
 def local_steps(case: Case) -> None:
     """Rates are of whole cycles between two averages of variables."""
     run, row = case.run, case.row

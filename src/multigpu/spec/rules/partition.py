@@ -2,7 +2,7 @@
 
 from multigpu.spec.errors import Refused
 from multigpu.spec.model import Model
-from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.parallel import PARTITIONED, shard_sizes
 from multigpu.spec.rules.case import Case
 
 ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
@@ -26,6 +26,18 @@ def model_parallel(case: Case) -> None:
         )
 
 
+def pieces(case: Case) -> None:
+    """Whoever keeps a piece of each variable cuts it along its first dimension."""
+    if case.row.variables != "sharded" or not case.is_process_a_device or case.run.devices == 1:
+        return
+    whole = next((one.name for one in case.model.variables if not one.shape), None)
+    if whole is not None:
+        raise Refused(
+            f"placement {case.run.placement!r} cuts each variable along its first dimension, and"
+            f" {whole.removeprefix('model.')} has none: give it the shape (1,)"
+        )
+
+
 def micro_batches(case: Case) -> None:
     """Parts of a batch pass layers that are spread over devices."""
     run = case.run
@@ -35,6 +47,54 @@ def micro_batches(case: Case) -> None:
         f"micro_batches {run.micro_batches} has no meaning for placement {run.placement!r}: choose"
         " layer_split"
     )
+
+
+def pipeline_schedule(case: Case) -> None:
+    """A schedule is of stages with a process each, and of as many micro-batches as it needs."""
+    run = case.run
+    pipelined = case.row.compute == "sections" and case.is_process_a_device
+    if not pipelined:
+        if run.pipeline_schedule is None:
+            return
+        raise Refused(
+            f"pipeline_schedule {run.pipeline_schedule!r} has no meaning for placement"
+            f" {run.placement!r}: leave it out or choose 'pipeline'"
+        )
+    parts, degree = run.micro_batches or 1, case.dims.degree
+    named = f"micro_batches {run.micro_batches}"
+    if run.pipeline_schedule == "interleaved" and degree == 1:
+        raise Refused("pipeline_schedule 'interleaved' is of several devices a copy: leave it out")
+    if run.pipeline_schedule == "1f1b" and parts < degree:
+        raise Refused(
+            f"{named} is less than the {degree} stages that '1f1b' keeps busy: choose at least"
+            f" {degree}"
+        )
+    if run.pipeline_schedule == "interleaved" and parts % degree:
+        raise Refused(
+            f"{named} is no multiple of the {degree} devices over which stages interleave: choose"
+            f" {degree} or {2 * degree}"
+        )
+    sizes = set(shard_sizes(run, case.row))
+    if any(size % parts for size in sizes):
+        raise Refused(
+            f"a pipeline's micro-batches are equal, and {named} does not divide"
+            f" {min(size for size in sizes if size % parts)} rows: choose another batch_size"
+        )
+    _unchained(case)
+
+
+def _unchained(case: Case) -> None:
+    """Sections are a chain: each reads what the one before gives."""
+    before: set[str] = set()
+    once: set[str] = set()
+    for section in case.model.sections:
+        if set(section.takes) - before - once:
+            raise Refused(
+                f"a stage of a pipeline reads what the one before it gives, and section"
+                f" {section.name!r} of {case.run.model!r} reads further ones: choose layer_split"
+            )
+        once |= {name for name, size in section.gives.items() if "once" in size}
+        before = set(section.gives)
 
 
 def partition(case: Case) -> None:
@@ -67,9 +127,12 @@ def _sections(case: Case) -> None:
             f"placement {run.placement!r} needs a model that declares its sections, and"
             f" {run.model!r} does not"
         )
+    over = "devices"
+    if run.pipeline_schedule == "interleaved":
+        degree, over = 2 * degree, "stages"
     if count < degree:
         raise Refused(
-            f"{run.model!r} has {count} sections, which cannot be spread over {degree} devices:"
+            f"{run.model!r} has {count} sections, which cannot be spread over {degree} {over}:"
             f" choose at most {count}"
         )
     if run.cross_entropy is not None and run.execution != "eager":
@@ -80,6 +143,11 @@ def _split(case: Case) -> None:
     run, named = case.run, f"placement {case.run.placement!r}"
     if reason := uncuttable(case.model, case.dims.degree):
         raise Refused(f"{named}: {reason}")
+    if run.cross_entropy == "fused":
+        raise Refused(
+            f"cross_entropy {run.cross_entropy!r} is of all logits, and {named} cuts them: leave it"
+            " out"
+        )
     if run.recurrence in ("fused", "persistent"):
         raise Refused(
             f"recurrence {run.recurrence!r} is one call for whole layers, and {named} cuts them:"
@@ -102,7 +170,7 @@ def uncuttable(model: Model, devices: int) -> str | None:
         )
     if splitting.equal is not None and splitting.equal % devices:
         return (
-            f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal"
-            " parts"
+            f"{splitting.equal} {splitting.equal_of} of {model.name!r} cannot be cut into"
+            f" {devices} equal parts"
         )
     return None

@@ -196,7 +196,9 @@ class Update:
             torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
 
     def fixed(self) -> tuple[Any, ...]:
-        """What a captured step has of the groups for good: all but rates on the device."""
+        """Return the settings of groups that a captured step holds for good: all but rates on the
+        device.
+        """
         return tuple(
             tuple(
                 (name, value)

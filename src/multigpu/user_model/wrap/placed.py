@@ -160,7 +160,7 @@ class Placed:
 
     @property
     def targets(self) -> dict[str, nn.Parameter]:
-        """What this rank's optimizer updates, by name."""
+        """The parameters that this rank's optimizer updates, by name."""
         mine = {
             name: each
             for name, each in self.trainable.items()
@@ -199,7 +199,9 @@ class Placed:
         yield
 
     def local_tensors(self) -> list[Tensor]:
-        """What this rank holds: its (parts of) parameters, masters and buffers, on the device."""
+        """Return the tensors that this rank holds: its (parts of) parameters, masters and buffers,
+        on the device.
+        """
         held = [local(each.detach()) for each in self.parameters.values()]
         held += [each.detach() for each in self.masters.values()]
         return held + list(self.module.buffers())

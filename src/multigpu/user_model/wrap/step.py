@@ -67,7 +67,7 @@ class Step:
                 part.training = mode
 
     def weights(self, parts: list[Any]) -> list[Tensor | float]:
-        """What each part's mean loss is multiplied by, so that DDP's and FSDP's mean over the ranks
+        """Return the factors of each part's mean loss, so that DDP's and FSDP's mean over the ranks
         is the mean over all samples.
         """
         counts = [self.count(part) for part in parts]

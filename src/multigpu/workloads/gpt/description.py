@@ -12,7 +12,15 @@ from functools import cache, partial
 from math import sqrt
 
 from multigpu.lazy import LazyMapping
-from multigpu.spec.model import Init, Model, Optimizer, Section, Variable
+from multigpu.spec.model import (
+    Exchange,
+    Init,
+    Model,
+    Optimizer,
+    Section,
+    Splitting,
+    Variable,
+)
 
 VOCABULARY = 50_304
 """GPT-2's 50,257 entries, filled up to a multiple of 128, as nanoGPT and llm.c do."""
@@ -133,6 +141,33 @@ def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
     return tuple(found)
 
 
+def splitting(config: GptConfig, length: int) -> Splitting | None:
+    """Return how the matrices are cut as Megatron-LM does; None with dropout, whose draws would
+    differ between devices that hold the same.
+
+    Each branch is joined once forward and its input's gradient once backward, float32 under
+    autocast, as layer norm's output is; so too the embedded tokens and the head. Of a token's loss
+    its largest logit travels, then two sums.
+    """
+    if config.dropout:
+        return None
+    by_outputs = ("qkv.weight", "qkv.bias", "up.weight", "up.bias")
+    axes = {"table": 0}
+    for layer in range(config.layers):
+        axes |= {f"blocks.{layer}.{name}": 0 for name in by_outputs}
+        axes |= {f"blocks.{layer}.{name}": 1 for name in ("out.weight", "down.weight")}
+    passed = length * config.width
+    return Splitting(
+        axes,
+        (
+            Exchange("all_reduce", passed * 2 * config.layers),
+            Exchange("all_reduce", passed * (2 * config.layers + 2) + 3 * length, exact=True),
+        ),
+        equal=config.heads,
+        equal_of="heads",
+    )
+
+
 def describe(name: str, config: GptConfig, optimizer: Optimizer, length: int = 0) -> Model:
     """Describe one transformer that reads sequences of `length` tokens (0: as many as it can)."""
     length = length or config.context
@@ -146,6 +181,7 @@ def describe(name: str, config: GptConfig, optimizer: Optimizer, length: int = 0
         memory_passes_per_unit=memory_passes_per_token(config),
         config=config,
         declare_sections=lambda: sections(config, length),
+        splitting=splitting(config, length),
         context=config.context,
         at_length=cache(partial(describe, name, config, optimizer)),
     )

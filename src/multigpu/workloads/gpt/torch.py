@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multigpu.placements.partition import bounds
 from multigpu.spec.model import Model
 from multigpu.workloads.gpt.chunked_loss import chunked_cross_entropy
 from multigpu.workloads.gpt.description import GptConfig
+from multigpu.workloads.stacks.torch import Parts
 
 
 def build(model: Model, cross_entropy: str | None = None) -> nn.Module:
@@ -17,6 +19,13 @@ def build(model: Model, cross_entropy: str | None = None) -> nn.Module:
     (also None), or "fused", which never holds all logits.
     """
     return Gpt(model, chunked_cross_entropy if cross_entropy == "fused" else library_loss)
+
+
+def build_part(model: Model, parts: Parts) -> nn.Module:
+    """Build one device's part of every block, of the table and of the loss, as Megatron-LM cuts
+    them: heads and wide units by outputs, then by inputs; the vocabulary at both ends.
+    """
+    return Gpt(model, parts=parts)
 
 
 def library_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -34,22 +43,31 @@ class Block(nn.Module):
     The heads are as many as the rows of `qkv` hold.
     """
 
-    def __init__(self, config: GptConfig) -> None:
+    def __init__(self, config: GptConfig, parts: Parts) -> None:
         super().__init__()
-        n = config.width
+        n, own = config.width, config.width // parts.count
         self.head_width, self.share = n // config.heads, config.dropout
+        self.parts = parts
         self.norm_1 = nn.LayerNorm(n)
-        self.qkv = nn.Linear(n, 3 * n)
-        self.out = nn.Linear(n, n)
+        self.qkv = nn.Linear(n, 3 * own)
+        self.out = nn.Linear(own, n)
         self.norm_2 = nn.LayerNorm(n)
-        self.up = nn.Linear(n, 4 * n)
-        self.down = nn.Linear(4 * n, n)
+        self.up = nn.Linear(n, 4 * own)
+        self.down = nn.Linear(4 * own, n)
 
     def forward(self, x: Tensor) -> Tensor:
         dropout = self.share if self.training else 0.0
-        x = x + F.dropout(self.out(self.attend(self.norm_1(x))), dropout)
-        wide = F.gelu(self.up(self.norm_2(x)), approximate="tanh")
-        return x + F.dropout(self.down(wide), dropout)
+        read = self.attend(self.parts.spread(self.norm_1(x)))
+        x = x + F.dropout(self.joined(self.out, read), dropout)
+        wide = F.gelu(self.up(self.parts.spread(self.norm_2(x))), approximate="tanh")
+        return x + F.dropout(self.joined(self.down, wide), dropout)
+
+    def joined(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """A layer that is cut by its inputs: the sum of all parts' products, and its bias once."""
+        if self.parts.count == 1:
+            return layer(x)
+        product = self.parts.total(F.linear(x, layer.weight))
+        return product + layer.bias.to(product.dtype)
 
     def attend(self, x: Tensor) -> Tensor:
         """Let each token read itself and those before it, heads side by side."""
@@ -66,14 +84,20 @@ class Gpt(nn.Module):
     """
 
     def __init__(
-        self, model: Model, loss: Callable[[Tensor, Tensor, Tensor], Tensor] = library_loss
+        self,
+        model: Model,
+        loss: Callable[[Tensor, Tensor, Tensor], Tensor] = library_loss,
+        parts: Parts | None = None,
     ) -> None:
         super().__init__()
         config: GptConfig = model.config
         self.config, self.loss = config, loss
-        self.table = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.parts = parts or Parts()
+        self.entries = bounds(config.vocabulary, self.parts.count, self.parts.index)
+        begin, end = self.entries
+        self.table = nn.Parameter(torch.empty(end - begin, config.width))
         self.positions = nn.Parameter(torch.empty(config.context, config.width))
-        self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
+        self.blocks = nn.ModuleList([Block(config, self.parts) for _ in range(config.layers)])
         self.norm = nn.LayerNorm(config.width)
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -88,12 +112,25 @@ class Gpt(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Look up the tokens' and their positions' rows, (B, T) -> (B, T, C)."""
-        x = F.embedding(tokens, self.table) + self.positions[: tokens.shape[1]]
+        x = self.looked_up(tokens) + self.positions[: tokens.shape[1]]
         return F.dropout(x, self.config.dropout if self.training else 0.0)
+
+    def looked_up(self, tokens: Tensor) -> Tensor:
+        """Rows of the tokens, (B, T) -> (B, T, C), each from the part that has it."""
+        if self.parts.count == 1:
+            return F.embedding(tokens, self.table)
+        begin, end = self.entries
+        here = (tokens >= begin) & (tokens < end)
+        rows = F.embedding((tokens - begin).clamp(0, end - begin - 1), self.table)
+        return self.parts.total(rows * here.unsqueeze(-1).to(rows.dtype))
 
     def head(self, x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         """Return the sum of the loss of x (B, T, C) over targets (B, T)."""
-        return self.loss(self.norm(x).flatten(0, 1), table, targets.flatten())
+        x = self.norm(x).flatten(0, 1)
+        if self.parts.count == 1:
+            return self.loss(x, table, targets.flatten())
+        logits = F.linear(self.parts.spread(x), table)
+        return self.parts.cross_entropy(logits, targets.flatten(), self.config.vocabulary)
 
     def compile_parts(self) -> None:
         """Compile every block by itself, so that its gradients are ready before the next one's

@@ -4,6 +4,7 @@ framework.
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.spec.schema import Data
 from multigpu.workloads.own.job import Job, load_job, unpack
+from multigpu.workloads.own.seals import find_packed
 
 FOLDERS = "MULTIGPU_JOBS"
 """The environment variable that names the folders of descriptions, as PATH names folders of
@@ -40,12 +42,13 @@ class Table(Data):
 class Described(Data):
     """A job as the study's programs know it.
 
-    file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its
-        variables start with.
+    file, job: where the job is, "FILE.py:NAME" or a packed job (`seals.find_packed`); values: the
+        file of what its variables start with, there while they are trained (`without_values`).
     variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
         whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
-        those of them that no examined batch gave a gradient. seldom: trained ones that only some
+        those of them that no examined batch gave a gradient. hooked: trained ones with a hook on
+        their gradient. seldom: trained ones that only some
         did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
@@ -71,6 +74,7 @@ class Described(Data):
     fixed: list[str]
     idle: list[str] = []
     seldom: list[str] = []
+    hooked: list[str] = []
     optimizer: dict[str, Any]
     own_update: list[str] = []
     micro_steps: int = 1
@@ -91,7 +95,7 @@ class Described(Data):
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:
-        return load_job(self.job) if self.file else unpack(folder / self.job)
+        return load_job(self.job) if self.file else unpack(find_packed(self.job, folder))
 
 
 class Config(NamedTuple):
@@ -144,6 +148,18 @@ class Models(Mapping[str, Model]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+@contextmanager
+def without_values(folder: Path) -> Iterator[None]:
+    """Remove from a folder of jobs, however this is left, what variables start with: it is as large
+    as the model, and every examination writes it anew.
+    """
+    try:
+        yield
+    finally:
+        for path in folder.glob("*.values"):
+            path.unlink(missing_ok=True)
 
 
 def know(folder: Path) -> None:

@@ -285,7 +285,8 @@ def pack(job: Job) -> bytes:
     except Exception as error:
         raise JobError(
             f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}:"
-            f" {error}): move what defines it to a file and name it, FILE.py:NAME"
+            f" {' '.join(str(error).split())[:150]}): move what defines it to a file and name it,"
+            " FILE.py:NAME"
         ) from None
     finally:
         for module in own:
@@ -307,7 +308,7 @@ def unpack(path: Path) -> Job:
     """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
     did, since reading it would run their code.
     """
-    content = opened(path.read_bytes())
+    content = opened(path.read_bytes()) if path.is_file() else None
     if content is None:
         raise JobError(
             f"{path.name} was not packed by you on this machine, and reading it would run what its"

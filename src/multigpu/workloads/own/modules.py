@@ -61,14 +61,22 @@ def uncompiled(module: nn.Module, notes: list[str]) -> nn.Module:
     return module
 
 
+def is_hooked(parameter: nn.Parameter) -> bool:
+    """Tell whether a hook waits for the parameter's gradient."""
+    return bool(parameter._backward_hooks) or is_hooked_late(parameter)
+
+
+def is_hooked_late(parameter: nn.Parameter) -> bool:
+    """Tell whether a hook waits until the gradient was added up in the parameter."""
+    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+
+
 def copied(job: Job, module: nn.Module) -> nn.Module:
     """A copy of a model that was given as such; a JobError where hooks on its parameters would be
     lost.
     """
     for name, parameter in module.named_parameters():
-        hooks = parameter._backward_hooks
-        later = getattr(parameter, "_post_accumulate_grad_hooks", None)
-        if hooks or later:
+        if is_hooked(parameter):
             raise JobError(
                 f"model {job.title!r} has a hook on {name}, which no copy of a parameter keeps:"
                 f" give the class or a function that makes the model ({job.made_at})"
@@ -89,8 +97,9 @@ def with_widths(module: nn.Module, first_pass: Callable[[], object]) -> None:
 
 
 def checked_parameters(job: Job, module: nn.Module) -> None:
-    """Refuse, by a JobError, parameters of a type that no placement trains, two that share memory,
-    and a buffer in a parameter's memory: engines give each memory of its own.
+    """Refuse, by a JobError, parameters of a type that no placement trains, hooks that see the
+    gradients of several shards added up, two that share memory, and a buffer in a parameter's
+    memory: engines give each memory of its own.
     """
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
@@ -98,6 +107,12 @@ def checked_parameters(job: Job, module: nn.Module) -> None:
                 f"model {job.title!r}: {name} is {str(parameter.dtype).removeprefix('torch.')}, and"
                 " placements keep and update parameters in float32:"
                 f" {_instead_of(parameter)} ({job.made_at})"
+            )
+        if is_hooked_late(parameter):
+            raise JobError(
+                f"model {job.title!r}: the hook on {name} is called after each accumulation"
+                " (register_post_accumulate_grad_hook), of which placements have more or fewer:"
+                f" register_hook is called once a shard ({job.made_at})"
             )
     spans: list[tuple[int, int, str, bool]] = []
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -1,5 +1,6 @@
 """Seals of packed jobs: who reads a pickle runs what its author put into it, so that a job is read
-only if this user packed it on this machine. The key is a file that no other user can read.
+only if this user packed it on this machine. The key is a file that no other user can read. A
+comparison's folder, which is handed on, holds no packed job: they lie in the user's own cache.
 """
 
 import contextlib
@@ -8,15 +9,19 @@ import hmac
 import os
 import secrets
 import tempfile
+import time
 from functools import lru_cache
 from pathlib import Path
 
+from multigpu.writing import write_whole
+
+KEPT_S = 30 * 86400.0
 SIZE = hashlib.sha256().digest_size
 
 
-def key_file() -> Path:
-    """Where this user's key is: in the folder for caches, or where that cannot be written, in one
-    for temporary files under the user's number.
+def own_cache() -> Path:
+    """Return a folder that is this user's alone: in the one for caches, or where that cannot be
+    written, in one for temporary files under the user's number.
     """
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "multigpu"
     for folder in (usual, Path(tempfile.gettempdir()) / f"multigpu-{os.getuid()}"):
@@ -24,11 +29,33 @@ def key_file() -> Path:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # a folder that others could write to might hold a key of theirs
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
-                return folder / "key"
+                return folder
     raise PermissionError(
         f"{usual} cannot be written: set XDG_CACHE_HOME to a folder of your own, where the key to"
         " your packed jobs is kept"
     )
+
+
+def key_file() -> Path:
+    """Return where this user's key is."""
+    return own_cache() / "key"
+
+
+def keep_packed(name: str, content: bytes) -> None:
+    """Keep a packed job in this user's own cache, where `find_packed` finds it; those that nobody
+    compared for a month go.
+    """
+    (folder := own_cache() / "jobs").mkdir(exist_ok=True)
+    for old in folder.glob("*.job"):
+        with contextlib.suppress(OSError):  # another process was faster
+            if old.stat().st_mtime < time.time() - KEPT_S:
+                old.unlink()
+    write_whole(folder / name, content, replace=True, synced=False)
+
+
+def find_packed(name: str, folder: Path) -> Path:
+    """Return where a packed job lies: in a folder, or else in this user's cache."""
+    return own if (own := folder / name).is_file() else own_cache() / "jobs" / name
 
 
 @lru_cache

@@ -194,6 +194,11 @@ class OwnStep(nn.Module):
             owner.__dict__["forward"] = partial(self.looked_up, owner, name, table)
         without_sparse_gradients(self.model)
 
+    @property
+    def seldom(self) -> list[str]:
+        """Parameters that some shards give no gradient."""
+        return self.described.seldom
+
     def looked_up(self, owner: nn.Embedding, name: str, table: Table, ids: Tensor) -> Tensor:
         """Look rows up as an embedding layer does: rows that were brought here, or of its own
         table.

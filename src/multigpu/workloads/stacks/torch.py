@@ -64,6 +64,9 @@ class Stack(nn.Module):
     variables, name by name.
     """
 
+    head_kernel: Tensor
+    head_bias: Tensor
+
     def __init__(self, model: Model, parts: Parts, fused: bool) -> None:
         super().__init__()
         assert model.splitting

@@ -28,7 +28,7 @@ from multigpu.spec.training import TrainingRun
 
 
 class Duties:
-    """What a process does for its replica, or for all of them."""
+    """The duties of a process for its replica, or for all of them."""
 
     def start(self, trainer: Trainer) -> None:
         """1. Identical initial weights: every replica takes rank 0's variables and running

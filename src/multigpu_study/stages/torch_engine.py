@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.common.context import functions_of, stage_arrays
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
@@ -22,6 +21,7 @@ from multigpu.placements.traffic import HOST
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.stages import graph_of, places_of
+from multigpu_study.stages.parts import functions_of, stage_arrays
 
 
 class Counted:

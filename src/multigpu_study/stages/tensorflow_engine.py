@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.common.context import functions_of, stage_arrays
 from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
@@ -23,6 +22,7 @@ from multigpu.spec.stage_graph import Stage
 from multigpu.workloads import description_of
 from multigpu.workloads.stages import graph_of, places_of
 from multigpu.workloads.tensorflow_module import Tensors
+from multigpu_study.stages.parts import functions_of, stage_arrays
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
 """Operations of stages that may run on the host, and why. Soft placement is off: any other one

@@ -1,0 +1,74 @@
+"""Compare a Run's placement with the reference of all tests, whatever the framework."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from multigpu.placements.resolve import semantics_of
+from multigpu.records.record import Equivalence
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, optimizer_of
+
+STEPS = 3
+SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
+
+
+TOLERANCE = {
+    ("fp64", "sgd"): 1e-8,
+    ("fp64", "adam"): 1e-5,
+    ("fp32", "sgd"): 1e-3,
+    ("fp32", "adam"): 5e-2,
+}
+"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam
+errs at next to no gradient).
+"""
+
+
+EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
+"""In the environment of a launch whose Runs were all compared by an earlier one."""
+
+_known: dict[Run, Equivalence | None] = {}
+
+
+def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
+    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once, and
+    not at all where an earlier launch did (`EQUALITY_KNOWN`).
+    """
+    if os.environ.get(EQUALITY_KNOWN):
+        return {"equivalence": None}
+    if run not in _known:
+        _known[run] = compare()
+    found = _known[run]
+    return {"equivalence": found.model_dump() if found else None}
+
+
+def compared(run: Run, precision: str, any_rows: bool) -> Run:
+    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
+    few samples.
+    """
+    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
+    form = "eager" if run.framework == "torch" else run.execution
+    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
+
+
+def relative(apart: float, moved: float) -> float:
+    """Return the norm of a difference over the norm of the reference's update, from their squares;
+    without an update, 0 where there is no difference and 1 else.
+    """
+    return float((apart / moved) ** 0.5) if moved else float(apart > 0)
+
+
+def equivalence_of(run: Run, distance_of: Callable[[Run], tuple[float, int]]) -> Equivalence | None:
+    """Return how far the placement's variables are from the reference's; None: the model cannot be
+    compared.
+
+    distance_of: from the Run whose steps are compared, `relative` after so many steps.
+    """
+    described = description_of(run).config.described
+    precision = described.checked_in
+    if precision is None:
+        return None
+    distance, steps = distance_of(compared(run, precision, described.any_rows))
+    rule = "sgd" if optimizer_of(run).name == "sgd" else "adam"
+    tolerance = max(semantics_of(run).tolerance, TOLERANCE[precision, rule])
+    return Equivalence(distance=distance, tolerance=tolerance, steps=steps, precision=precision)

@@ -1,0 +1,187 @@
+"""`fits`: the memory that a job's step needs under each placement, before anything runs there."""
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from multigpu.build import build_run
+from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.placements import find_placement, placements
+from multigpu.placements.memory import most_kept
+from multigpu.spec.errors import JobError
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
+from multigpu.user_model.activations import PerBatch, activations_of
+from multigpu.user_model.examining import examine_apart
+from multigpu.workloads.own.description import know, model_of
+from multigpu.workloads.own.job import Job, load_job
+
+GIB = 2**30
+WITHIN_S = 120.0  # that the examination of a job may take
+CONTEXT_BYTES = GIB  # of a GPU's memory, what CUDA, cuDNN and NCCL keep for themselves
+MICRO_STEPS = (1, 4)
+"""Parts of a batch that are forecast: all at once, and four one after the other."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What a step needs of its fullest device, bytes. kept: variables, gradients, optimizer states
+    and buffers of the placement; activations: of the samples that pass at once.
+    """
+
+    placement: str
+    is_recomputed: bool
+    micro_steps: int
+    kept: int
+    activations: PerBatch
+
+    def peak(self, samples: int) -> float:
+        """Return the most bytes in a step of so many samples on the device."""
+        return self.kept + self.activations.of(math.ceil(samples / self.micro_steps))
+
+    def largest_batch(self, room: float) -> int:
+        """Return the most samples of a device whose step fits into so many bytes; 0: none do."""
+        return self.micro_steps * self.activations.most_samples(room - self.kept)
+
+
+def step_memories(
+    runs: Sequence[Run], model: Model, traced: Mapping[bool, PerBatch]
+) -> Iterator[StepMemory]:
+    """Give what each of these Runs needs, with and without recomputation, at once and in parts.
+
+    traced: what a batch holds, by whether blocks are recomputed. Left out are placements that keep
+    parts of one model, of which no formula says how much.
+    """
+    for run in runs:
+        with suppress(ValueError):
+            kept = most_kept(run, model)
+            for is_recomputed, activations in traced.items():
+                for parts in MICRO_STEPS:
+                    yield StepMemory(run.placement, is_recomputed, parts, kept, activations)
+
+
+def traced_activations(job: Job) -> dict[bool, PerBatch]:
+    """Return what a batch of the job holds on a device, by whether blocks are recomputed, as far as
+    any repeat; a JobError where the model does not compute.
+    """
+    found = {
+        recomputed: activations_of(job, job.precision, recomputed) for recomputed in (False, True)
+    }
+    return {recomputed: one for recomputed, one in found.items() if one is not None}
+
+
+def fits(
+    job: Job | str,
+    memory_gib: float | None = None,
+    devices: int | None = None,
+    names: Sequence[str] | Literal["all"] = "all",
+) -> pd.DataFrame:
+    """Forecast the memory that a step of a PyTorch job needs on its fullest GPU, without one.
+
+    Args:
+        job: a `Job`, or "FILE.py:NAME" of one. memory_gib: of a GPU (None: of this machine's).
+        devices: GPUs (None: this machine's, or 2). names: of placements.
+
+    Returns:
+        A row a placement, recomputation and micro-steps, the least first: peak_gib at the job's
+        batch, kept_gib of it whatever the batch, largest_batch of a device (0: none fits), fits.
+        Captured steps need as much, compiled ones no more. Kernels' own workspaces come on top.
+
+    Raises:
+        JobError: the job cannot be trained, or is none of PyTorch. ValueError: no GPU is here and
+            no memory was given.
+    """
+    gpus = this_machine().gpu_memory_gib
+    if memory_gib is None and not gpus:
+        raise ValueError("no GPU is here: say how many GiB one has by --memory, such as 80")
+    room = (memory_gib or min(gpus)) * GIB - CONTEXT_BYTES
+    count = devices or gpu_count() or 2
+    for name in names if names != "all" else ():
+        find_placement(name)
+    loaded = load_job(job) if isinstance(job, str) else job
+    with tempfile.TemporaryDirectory() as scratch:
+        know(folder := Path(scratch))
+        described = examine_apart(job, folder, count, False, WITHIN_S).described
+        if described.framework != "torch":
+            raise JobError(
+                "fits follows PyTorch's operators, and this model is of Keras: compare it"
+            )
+        runs = []
+        for name in placements() if names == "all" else names:
+            with suppress(ValueError):  # it does not go through this placement
+                runs.append(_run_of(loaded, described.name, name, count))
+        model = model_of(described, folder)
+        memories = list(step_memories(runs, model, traced_activations(loaded)))
+    rows = [
+        {
+            "placement": one.placement,
+            "recomputed": one.is_recomputed,
+            "micro_steps": one.micro_steps,
+            "kept_gib": one.kept / GIB,
+            "peak_gib": one.peak(loaded.batch_size) / GIB,
+            "largest_batch": one.largest_batch(room),
+            "fits": one.peak(loaded.batch_size) <= room,
+        }
+        for one in memories
+        if one.micro_steps <= loaded.batch_size
+    ]
+    found = pd.DataFrame(rows, columns=list(COLUMNS))
+    return found.sort_values(["peak_gib", "micro_steps"], kind="stable", ignore_index=True)
+
+
+COLUMNS = {
+    "placement": str,
+    "recomputed": bool,
+    "micro_steps": int,
+    "kept_gib": float,
+    "peak_gib": float,
+    "largest_batch": int,
+    "fits": bool,
+}
+
+
+def _run_of(job: Job, model: str, placement: str, devices: int) -> Run:
+    return build_run(
+        placement=placement,
+        devices=devices,
+        workload="own",
+        model=model,
+        inputs="own",
+        batch_size=job.batch_size,
+        precision=job.precision,
+        device_type="cuda",
+        framework="torch",
+    )
+
+
+def shown(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the forecast as a row a placement: GiB at the job's batch, and the largest batch."""
+    ways = [
+        ("recomputed" if row["recomputed"] else "as written")
+        + ("" if row["micro_steps"] == 1 else f", {row['micro_steps']} micro-steps")
+        for _, row in found.iterrows()
+    ]
+    cells = [
+        f"{row['peak_gib']:.3g} (up to {row['largest_batch']:,})" if row["largest_batch"] else "–"
+        for _, row in found.iterrows()
+    ]
+    table = found.assign(way=ways, cell=cells).pivot(
+        index="placement", columns="way", values="cell"
+    )
+    return table.loc[found["placement"].unique(), list(dict.fromkeys(sorted(ways)))]
+
+
+def fits_command(arguments: argparse.Namespace) -> int:
+    """Print what each placement's step needs, and the largest batch."""
+    names = "all" if arguments.placements == "all" else arguments.placements.split(",")
+    found = fits(arguments.job, arguments.memory, arguments.devices, names)
+    print("GiB of the fullest device in a step of the job's batch, and the largest batch that fits")
+    print(shown(found).rename_axis(columns=None).to_string())
+    return 0
