@@ -29,7 +29,7 @@ PLAIN = {"torch": "eager", "tensorflow": "graph"}
 """Of each framework, the form in which every placement is tried."""
 
 LEVERS = ("compiled", "captured", "recompute", "micro_steps", "precision")
-"""What else is tried of a placement, as a caller may name it. All but the last train the same."""
+"""Further things to try of a placement, by name. All but the last train the same."""
 
 USUAL_LEVERS = {"cuda": ("compiled", "captured"), "cpu": ()}
 """Those that are tried where none is named: on CPUs compiling costs more than it saves."""

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.explain import step_parts
 from multigpu.analysis.explain_text import PART_NAMES
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import Missing
 from multigpu.analysis.statistics import mean_interval
-from multigpu.analysis.traces import causes_frame, traced
+from multigpu.analysis.traces import traced
 from multigpu.placements import find_placement
 from multigpu.records.trace import SIX_PARTS, Part
 from multigpu.user_model.placed import USUAL, Placed, called, less, no_more
 from multigpu.user_model.rates import input_s
-from multigpu.user_model.slow import SlowRank, by_replicas, by_trace
+from multigpu.user_model.slow import SlowRank, by_replicas
 from multigpu.user_model.trust import NEAR
 
 if TYPE_CHECKING:
@@ -66,31 +65,11 @@ def input_of(result: Result, name: str) -> Estimate | None:
 
 
 def slow_rank(result: Result, placed: Placed) -> SlowRank | None:
-    """The rank that others wait for: of independent replicas in this form where they were measured,
-    else of the placement's trace.
-    """
+    """The rank that others wait for, of independent replicas in this form; None: of none."""
     alone = called(placed.run.model_copy(update={"placement": "independent"}))
     if placed.run.devices > 1 and alone in result.names:
         return by_replicas(result.measured(alone))
-    return by_trace(result.measured(placed.name, traced=True))
-
-
-def _trace_parts(result: Result, placed: Placed) -> dict[str, float]:
-    """The parts of a traced step but its input, which is measured apart; none where none was
-    traced.
-    """
-    records = result.measured(placed.name, traced=True)
-    found = step_parts(causes_frame(records), float(placed.row["step_time_s"])) if records else None
-    return {name: value for name, value in (found or {}).items() if name != "input" and value > 0}
-
-
-def _shares(parts: dict[str, float], whole: Estimate) -> list[Row]:
-    """Parts of a trace as shares of `whole`, the longest first."""
-    total = sum(parts.values())
-    if not total or whole.value <= 0:
-        return []
-    longest = sorted(parts.items(), key=lambda pair: -pair[1])
-    return [(PART_NAMES[name], whole / (total / value), "trace") for name, value in longest]
+    return None
 
 
 SIX_NAMES: dict[Part, str] = {
@@ -104,7 +83,7 @@ SIX_NAMES: dict[Part, str] = {
 
 
 class Traced(NamedTuple):
-    """What a trace says of a placement's step. parts: seconds of each; they add up to the step as
+    """A placement's step by its trace. parts: seconds of each; they add up to the step as
     given. last: the rank that the others wait for in every step (None: in none so). operations: of
     a step.
     layers: its name and class -> its share of a traced step, the dearest first; owns: of the
@@ -207,8 +186,7 @@ def parts(result: Result, placed: Placed) -> pd.DataFrame:
         rows.append((INPUT, waited, "the step as given, less one on batches that were ready"))
     if placed.name == alone:
         own = step_of(result, alone)
-        computing: list[Row] = [(COMPUTING, own, "one device's step")]
-        rows += _shares(_trace_parts(result, placed), own) or computing
+        rows.append((COMPUTING, own, "one device's step"))
     else:
         rows += _of_several(result, placed, alone)
     return _table(rows)
@@ -249,5 +227,4 @@ def _of_several(result: Result, placed: Placed, alone: str) -> list[Row]:
         rows.append((SLOW.format(rank=slow.rank), waiting, slow.known_by))
     if not merges:
         return [*rows, (REST, more, told)] if more.value > 0 else rows
-    waits = {name: s for name, s in _trace_parts(result, placed).items() if name != "compute"}
-    return [*rows, *(_shares(waits, more) or [(MERGING, more, told)])]
+    return [*rows, (MERGING, more, told)]

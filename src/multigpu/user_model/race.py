@@ -34,7 +34,7 @@ of that beside one way's own.
 """
 
 
-class Window(NamedTuple):
+class RaceWindow(NamedTuple):
     """A stretch of timed steps: its way, the launch that measured it, samples/s, and whether
     something else worked beside it.
     """
@@ -45,7 +45,7 @@ class Window(NamedTuple):
     disturbed: bool = False
 
 
-class Standing(NamedTuple):
+class RaceStanding(NamedTuple):
     """A race so far. near: ways that are not told apart from the leader; behind: those that are;
     each with the fastest first. launches: of each way, those with an undisturbed window.
     """
@@ -69,7 +69,7 @@ class Standing(NamedTuple):
         return not self.near and all(self.launches[side] >= LAUNCHES for side in sides)
 
 
-def by_launch(windows: Iterable[Window]) -> dict[str, list[float]]:
+def by_launch(windows: Iterable[RaceWindow]) -> dict[str, list[float]]:
     """Return the mean logarithm of each launch's undisturbed rates, by way and in their order."""
     found: dict[str, dict[str, list[float]]] = {}
     for window in windows:
@@ -86,7 +86,9 @@ def gaps_of(leader: Sequence[float], other: Sequence[float]) -> list[float]:
     return [ahead - behind for ahead, behind in zip(leader, other, strict=False)]
 
 
-def standing(windows: Iterable[Window], among: Iterable[str] | None = None) -> Standing | None:
+def standing(
+    windows: Iterable[RaceWindow], among: Iterable[str] | None = None
+) -> RaceStanding | None:
     """Return who leads and which ways are not told apart from it; None: no window was undisturbed.
 
     among: the ways that may lead (None: all).
@@ -102,7 +104,7 @@ def standing(windows: Iterable[Window], among: Iterable[str] | None = None) -> S
     limit = CHANCE / max(1, len(gaps))
     behind = [way for way in gaps if chance_of(gaps[way], usual) < limit]
     near = [way for way in gaps if way not in behind]
-    return Standing(leader, near, behind, {way: len(own) for way, own in logs.items()})
+    return RaceStanding(leader, near, behind, {way: len(own) for way, own in logs.items()})
 
 
 def usual_variance(gaps: Iterable[Sequence[float]]) -> float:
@@ -127,7 +129,7 @@ def chance_of(gaps: Sequence[float], usual: float) -> float:
 
 def next_launch(
     ways: Sequence[str],
-    windows: Sequence[Window],
+    windows: Sequence[RaceWindow],
     may_lead: Sequence[str],
     base: str,
     most: int,

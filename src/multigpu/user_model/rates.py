@@ -9,7 +9,7 @@ from multigpu.analysis.points import points
 from multigpu.analysis.steps import wait_of
 from multigpu.records.record import Record
 from multigpu.user_model.placed import called, changes_precision
-from multigpu.user_model.race import Window
+from multigpu.user_model.race import RaceWindow
 from multigpu.user_model.trust import disturbances
 
 
@@ -40,13 +40,13 @@ def on_ready(record: Record, batch_s: float) -> Record:
     return record.model_copy(update={"measurement": measured.model_copy(update={"wall_s": wall_s})})
 
 
-def windows_of(records: Sequence[Record], batch_s: float) -> list[Window]:
+def windows_of(records: Sequence[Record], batch_s: float) -> list[RaceWindow]:
     """Return what the race knows of timed Records: a window each, on batches that are ready."""
     found = []
     for record in sorted(records, key=lambda record: record.repeat):
         if (measured := on_ready(record, batch_s).measurement) and not record.run.traced_steps:
             rate, disturbed = measured.units / measured.wall_s, bool(disturbances(record))
-            found.append(Window(called(record.run), record.launch_id, rate, disturbed))
+            found.append(RaceWindow(called(record.run), record.launch_id, rate, disturbed))
     return found
 
 

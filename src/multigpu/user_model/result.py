@@ -24,7 +24,7 @@ from multigpu.user_model.ahead import forecast
 from multigpu.user_model.page import page
 from multigpu.user_model.parts import parts
 from multigpu.user_model.placed import Placed, called, changes_precision
-from multigpu.user_model.race import Standing, Window, standing
+from multigpu.user_model.race import RaceStanding, RaceWindow, standing
 from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
@@ -221,19 +221,19 @@ class Result:
         return self[str(at_best["name"].iloc[0])] if len(at_best) else None
 
     @cached_property
-    def windows(self) -> list[Window]:
-        """What was timed, disturbed or not, in the order of repeats."""
+    def windows(self) -> list[RaceWindow]:
+        """All that was timed, disturbed or not, in the order of repeats."""
         return windows_of(
             [record for record in self.records if record.status == "ok"], self.described.batch_s
         )
 
     @cached_property
-    def race(self) -> Standing | None:
+    def race(self) -> RaceStanding | None:
         """How the race stands of all that train what one process does, believed or not."""
         return standing(self.windows, filter(self.trains_the_same, self.names))
 
     @cached_property
-    def believed(self) -> Standing | None:
+    def believed(self) -> RaceStanding | None:
         """As `race`, of those whose figures are believed."""
         fit = [name for name in self.names if not self.doubts[name]]
         return standing(self.windows, filter(self.trains_the_same, fit))

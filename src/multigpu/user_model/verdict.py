@@ -45,8 +45,8 @@ def answer(result: Result) -> list[str]:
 
 
 def _causes(result: Result) -> list[tuple[float, str]]:
-    """What a step pays: its share of the step, and in words; the larger first. Of a traced
-    placement its largest part, and what else is no computing.
+    """Return the costs of a step: its share of the step, and in words; the larger first. Of a
+    traced placement its largest part, and what else is no computing.
     """
     try:
         placed = result.chosen(None)
@@ -77,7 +77,7 @@ def _waiting_words(rank: int, waited_s: float, fed_s: float) -> str:
 
 
 def _part_words(placed: Placed, trace: Traced) -> str:
-    """What takes most of a step, and where in the model, as far as one layer takes most of it."""
+    """Say which part takes most of a step, and in which layer, if one has most of it."""
     part, fed_s = trace.largest, float(placed.row["fed_step_s"])
     seconds = trace.parts[part]
     if part == "waiting" and trace.last is not None:

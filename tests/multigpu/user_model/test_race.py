@@ -8,21 +8,21 @@ import pytest
 from multigpu.user_model.race import (
     LAUNCHES,
     MOST_DISTURBED,
-    Standing,
-    Window,
+    RaceStanding,
+    RaceWindow,
     next_launch,
     standing,
 )
 
 ONE = "one device"
-Measure = Callable[[str, int], Window]
+Measure = Callable[[str, int], RaceWindow]
 
 
 def run_race(
     ways: list[str], measure: Measure, most: int = 8, launches: int = 12
-) -> tuple[list[Window], list[list[str]]]:
+) -> tuple[list[RaceWindow], list[list[str]]]:
     """Windows of a whole race, two a launch, and what each launch measured; at most so many."""
-    windows: list[Window] = []
+    windows: list[RaceWindow] = []
     rounds: list[list[str]] = []
     while len(rounds) < launches:
         chosen = next_launch(ways, windows, ways, ways[0], most)
@@ -37,7 +37,7 @@ def run_race(
 def steady(rates: dict[str, float], noise: float = 0.01, seed: int = 0) -> Measure:
     """Windows of these rates, each off by this much, in logarithms."""
     draws = np.random.default_rng(seed)
-    return lambda way, launch: Window(
+    return lambda way, launch: RaceWindow(
         way, str(launch), rates[way] * float(np.exp(draws.normal(0, noise)))
     )
 
@@ -45,7 +45,7 @@ def steady(rates: dict[str, float], noise: float = 0.01, seed: int = 0) -> Measu
 RATES = {ONE: 100.0, "ddp": 180.0, "fsdp2": 175.0, "exp4": 60.0, "exp2": 40.0}
 
 
-def ended(windows: list[Window]) -> Standing:
+def ended(windows: list[RaceWindow]) -> RaceStanding:
     found = standing(windows)
     assert found is not None
     return found
@@ -72,7 +72,7 @@ def test_a_verdict_takes_three_launches_of_both_sides_however_clear_the_first_is
 
 
 def test_repeats_of_one_launch_do_not_count_as_launches() -> None:
-    windows = [Window(way, "0", rate) for way, rate in RATES.items() for _ in range(50)]
+    windows = [RaceWindow(way, "0", rate) for way, rate in RATES.items() for _ in range(50)]
     assert not ended(windows).is_decided and "fsdp2" in ended(windows).near
 
 
@@ -89,7 +89,7 @@ def test_a_tie_is_not_told_apart_and_ends_with_the_launches_that_are_allowed() -
 def test_disturbed_windows_are_measured_again_and_not_used() -> None:
     quiet = steady(RATES)
 
-    def measure(way: str, launch: int) -> Window:
+    def measure(way: str, launch: int) -> RaceWindow:
         window = quiet(way, launch)
         if launch == 0 and way == "ddp":
             return window._replace(rate=window.rate / 10, disturbed=True)
@@ -116,7 +116,7 @@ def test_a_way_that_is_always_disturbed_is_left() -> None:
 
 def test_what_trains_something_else_is_measured_once_and_never_leads() -> None:
     rates = RATES | {"local_sgd": 500.0}
-    windows = [Window(way, "0", rate) for way, rate in rates.items()]
+    windows = [RaceWindow(way, "0", rate) for way, rate in rates.items()]
     chosen = next_launch(list(rates), windows, list(RATES), ONE, 8)
     assert "local_sgd" not in chosen
     assert standing(windows, RATES) == ended([w for w in windows if w.way in RATES])
@@ -125,7 +125,7 @@ def test_what_trains_something_else_is_measured_once_and_never_leads() -> None:
 def test_launches_are_paired_so_that_a_drift_hides_no_difference() -> None:
     """Each launch is 1.5 times as fast as the one before, and one way 5% faster than the other."""
     drift = [
-        Window(way, str(n), rate * 1.5**n)
+        RaceWindow(way, str(n), rate * 1.5**n)
         for n in range(4)
         for way, rate in (("ddp", 105.0), ("zero1", 100.0))
     ]
@@ -156,12 +156,12 @@ def test_a_wrong_leader_is_named_in_few_of_many_races(spread: float) -> None:
             true: dict[str, float] = true,
             offsets: dict[tuple[str, int], float] = offsets,
             wander: tuple[float, float] = (of_launch, of_window),
-        ) -> Window:
+        ) -> RaceWindow:
             offset = offsets.setdefault((way, launch), draws.normal(0, wander[0]))
             disturbed = bool(draws.random() < 0.1)
             slowed = draws.uniform(0.1, 1) if disturbed else 0.0
             log = true[way] + offset + draws.normal(0, wander[1]) - slowed
-            return Window(way, str(launch), float(np.exp(log)), disturbed)
+            return RaceWindow(way, str(launch), float(np.exp(log)), disturbed)
 
         found = ended(run_race(ways, measure)[0])
         decided += found.is_decided

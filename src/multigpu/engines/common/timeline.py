@@ -21,7 +21,7 @@ from multigpu.spec.schema import Data
 
 
 class Timeline(Data):
-    """What one replica did in a traced step; stretches (start, end) in ns, all ranks' on one clock.
+    """One replica's doings in a traced step; stretches (start, end) in ns, all ranks' on one clock.
 
     calling: a CPU's own thread calls one operation after another, whatever else lasts meanwhile.
     collectives: name -> its stretches in their order, from this rank's arrival to the end. input:

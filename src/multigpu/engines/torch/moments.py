@@ -118,7 +118,9 @@ def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
                 computing=intersection(computing, [window]),
                 calling=intersection(calling, [window]),
                 collectives={
-                    name: own for name, all in together.items() if (own := _begun_in(all, window))
+                    name: begun
+                    for name, spans in together.items()
+                    if (begun := _begun_in(spans, window))
                 },
                 input=intersection(feeding, [window]),
                 host=intersection(host, [window]),
