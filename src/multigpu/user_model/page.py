@@ -20,9 +20,10 @@ from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
 from multigpu.spec.model import Model
+from multigpu.user_model.drawings import shown_parts, shown_race
 from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import USUAL, called
-from multigpu.user_model.trust import DISTURBED, figure_text
+from multigpu.user_model.trust import DISTURBED, TOO_FEW, figure_text
 from multigpu.user_model.verdict import answer, titled
 from multigpu.workloads import description_of, optimizer_of
 
@@ -147,7 +148,14 @@ def remarks(result: Result) -> list[str]:
     """List what a reader should know of the comparison: of the job, of what failed, and of what was
     left out.
     """
-    found = [f"{name}: {doubt.sentence}." for name, own in result.doubts.items() for doubt in own]
+    # a way that one launch showed to be slower has too few repeats for anything else
+    slower = result.race.behind if result.race else []
+    found = [
+        f"{name}: {doubt.sentence}."
+        for name, own in result.doubts.items()
+        for doubt in own
+        if doubt.short != TOO_FEW or name not in slower
+    ]
     found += [
         f"{name}: {left} of {every} repeats were disturbed and are left out."
         for name, left, every in _left_out(result)
@@ -336,6 +344,8 @@ def page(result: Result, whole: bool = True) -> str:
             )
         ),
         causes=shown_causes(result),
+        bars=shown_parts(result),
+        race=shown_race(result),
         beside=shown_beside(result),
         notes=noted(result),
         remarks=remarks(result),
