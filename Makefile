@@ -43,8 +43,8 @@ test: $(READY) ## run every test
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" || $(PYTEST) $(AGAIN) -m "not alone"; others=$$?; \
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
 
-jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained
-	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py
+jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained; and those that hang
+	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py
 
 # Each test of tests/multigpu/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200

@@ -3,6 +3,7 @@ Records and with the history.
 """
 
 import argparse
+import json
 import re
 import subprocess
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 from multigpu import paths
 from multigpu_study.claims import all_claims, find_claim
 from multigpu_study.claims.command import claim_results
+from multigpu_study.claims.html import tally
 from multigpu_study.claims.ledger import (
     AFTER,
     BEFORE,
@@ -19,6 +21,7 @@ from multigpu_study.claims.ledger import (
     UNKNOWN,
     Entry,
     changes,
+    decided_before_data,
     entries,
     order,
 )
@@ -119,7 +122,8 @@ def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(r
             assert row.data != "none" or not [
                 date for date in result.measured_at if date < row.written
             ], result.claim.number
-        assert bool(result.scope) == (result.verdict == "holds here only"), result.claim.number
+        here = result.verdict in ("holds here only", "does not hold here")
+        assert bool(result.scope) == here, result.claim.number
         assert result.why or result.verdict.startswith(("holds", "does not")), result.claim.number
         if result.verdict in ("inconclusive", "not yet measured"):
             assert re.search(r"about [\d,]+ (GPU )?s", result.why), (
@@ -130,3 +134,31 @@ def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(r
 @pytest.fixture(scope="module")
 def results():
     return claim_results(argparse.Namespace(records=None))
+
+
+def test_headlines_name_the_claims_that_they_lean_on(results):
+    """A headline says "(C32: inconclusive)" behind what rests on a claim: it is that claim's
+    verdict, and the claim's own page says so.
+    """
+    verdicts = {result.claim.number: result.verdict for result in results}
+    told = {}
+    for path in sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb")):
+        headline = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        for number, verdict in re.findall(r"\((C\d+): ([a-z ]+)\)", headline):
+            assert verdicts[number] == verdict, f"{path.stem} says that {number} {verdict}"
+            told[number] = path.stem
+    assert {"C12", "C21", "C32", "C35", "C36", "C54"} <= told.keys()
+    assert all(find_claim(number).page == page for number, page in told.items())
+
+
+def test_the_page_says_how_many_verdicts_had_their_test_before_data(results):
+    before, decided = decided_before_data(results)
+    chosen = [one for one in results if one.verdict.startswith(("holds", "does not hold"))]
+    first = [
+        one
+        for one in chosen
+        if entries()[one.claim.number][-1].data == "none"
+        and min(one.measured_at) >= entries()[one.claim.number][-1].written
+    ]
+    assert (before, decided) == (len(first), len(chosen))
+    assert f"{before} have their last test before all data" in tally(results)

@@ -9,7 +9,7 @@ Weak scaling, synchronous steps. On P devices
 c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one,
     from the measured spread of steps.
 I(P), B(P): what the placement's merge takes over links inside a node and between nodes
-    (`forecast_merge`). x: how often
+    (`forecast_reduction`). x: how often
 the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network
 counts once, however slow the node's links were; but min(1, x) where merging starts before backward
 ends: what hid inside a node hides between nodes, in share.

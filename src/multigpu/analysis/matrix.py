@@ -25,7 +25,8 @@ FORMS = {"torch": "eager", "tensorflow": "graph"}
 """The form in which a framework carries a step out unless it is asked for another."""
 
 FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
-SAMPLE = ("rate", "rate_low", "rate_high", "log_mean", "log_variance", "log_freedom")
+BEST = ("best", "best_low", "best_high")
+FIGURES = ("rate", "rate_low", "rate_high", *BEST)
 
 
 class TableJob(NamedTuple):
@@ -75,19 +76,21 @@ def matrix(
     """
     rows = where(points, **job.fields, device_type=device_type)
     rows = rows[~rows["status"].eq("") | rows["n"].gt(0)]
-    cells = []
+    columns = []
     for devices, machine in machines.items():
         of_machine = where(rows, machine=machine)
-        filled = _filled(where(of_machine, devices=devices), job, devices, machine, device_type)
-        for framework, own in filled.groupby("framework", sort=False):
-            base = _best_single(where(of_machine, framework=framework))
-            if base is not None:
-                own = own.join(ratio_columns(own, base, "best"))
-            cells.append(own)
-    table = pd.concat(cells, ignore_index=True)
-    for name in ("best", "best_low", "best_high"):
-        table[name] = table.get(name, np.nan)
-    return table.drop(columns=[name for name in SAMPLE if name.startswith("log_")])
+        usual = _with_best(_usual_form(where(of_machine, devices=devices)), of_machine)
+        columns.append(_filled(usual, job, devices, machine, device_type))
+    return pd.concat(columns, ignore_index=True)
+
+
+def _with_best(rows: pd.DataFrame, of_machine: pd.DataFrame) -> pd.DataFrame:
+    """The rows with best, best_low and best_high, NaN where the framework has no single device."""
+    parts = []
+    for framework, own in rows.groupby("framework", sort=False):
+        base = _best_single(where(of_machine, framework=framework))
+        parts.append(own if base is None else own.join(ratio_columns(own, base, "best")))
+    return pd.concat(parts).reindex(columns=[*rows, *BEST]) if parts else rows
 
 
 def _best_single(rows: pd.DataFrame) -> pd.Series | None:
@@ -114,11 +117,10 @@ def _usual_form(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _filled(
-    rows: pd.DataFrame, job: TableJob, devices: int, machine: str, device_type: str
+    usual: pd.DataFrame, job: TableJob, devices: int, machine: str, device_type: str
 ) -> pd.DataFrame:
     """The cells of one column: the most repeated point in the usual form, or why there is none."""
-    told = [*SAMPLE, "execution", "processes", "n", "launches", "keys"]
-    usual = _usual_form(rows)
+    told = [*FIGURES, "execution", "processes", "n", "launches", "keys"]
     cells: list[dict[str, Any]] = []
     known = every_placement()
     rows_of = {name: known[name] for name in in_order(known)}
@@ -142,7 +144,7 @@ def _filled(
     for name in told:
         if name not in table:
             table[name] = np.nan
-    return table.astype(dict.fromkeys(SAMPLE, "float64"))
+    return table.astype(dict.fromkeys(FIGURES, "float64"))
 
 
 def _reason(

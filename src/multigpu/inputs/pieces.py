@@ -209,7 +209,8 @@ def read_pieces(
         content,
         *(pieces.fingerprint for pieces in learned),
         f"held out {', '.join(catalogs)}",
-        repr(selection),
+        # as Records have it, whatever the class is called
+        f"Selection(package={selection.package!r}, longest={selection.longest})",
     )
     return PieceCorpus(
         training=collect_corpus(

@@ -26,13 +26,19 @@ Verdict = Literal[
     "holds",
     "holds here only",
     "does not hold",
+    "does not hold here",
     "inconclusive",
     "out of reach",
     "not yet measured",
     "cannot be tested here",
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold")
+DECIDED: tuple[Verdict, ...] = (
+    "holds",
+    "holds here only",
+    "does not hold",
+    "does not hold here",
+)
 OPEN: tuple[Verdict, ...] = ("inconclusive", "not yet measured")
 """What further Records would decide."""
 
@@ -206,6 +212,8 @@ class Claim(Data):
         one that does not hold refutes all.
     decides: what would decide it while it is open, in so many `seconds` of so many `gpus`, or of
         two CPU cores where these are none.
+    refuted_on: of a sentence about machines of another kind, on what those are that refute it: it
+        then does not hold here.
     """
 
     number: str = Field(pattern=r"^C[1-9]\d*$")
@@ -219,6 +227,7 @@ class Claim(Data):
     gpus: int = Field(default=0, ge=0)
     seconds: int = Field(default=0, ge=0)
     untestable: str = ""
+    refuted_on: str = ""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from multigpu import paths
 from multigpu.analysis.words import plural
 from multigpu_study.claims.core import VERDICTS
-from multigpu_study.claims.ledger import orders
+from multigpu_study.claims.ledger import decided_before_data, orders
 from multigpu_study.claims.results import ClaimResult
 from multigpu_study.claims.wording import SAYINGS, SYMBOLS, tested, titled
 
@@ -32,7 +32,11 @@ def cut(text: str) -> tuple[str, str]:
 _ENVIRONMENT = Environment(
     loader=PackageLoader("multigpu_study.claims", "."), autoescape=True, trim_blocks=True
 )
-_ENVIRONMENT.filters |= {"cut": cut, "plural": plural}
+_ENVIRONMENT.filters |= {
+    "cut": cut,
+    "plural": plural,
+    "decided_before_data": decided_before_data,
+}
 _ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS}
 _MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 

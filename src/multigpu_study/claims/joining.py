@@ -10,10 +10,11 @@ from multigpu_study.claims.wording import SAYINGS
 
 ENOUGH = {
     ("any", "holds"): "one example is enough",
-    ("all", "does not hold"): "one counterexample is enough",
+    ("all", "does not hold"): "counterexamples are enough",
 }
-"""By how settings join, the verdict that one of them settles, whatever else was measured or was
-not; in words.
+"""By how settings join, the verdict that some of them settle, whatever else was measured or was
+not; in words. One counterexample is enough only where no other setting is open, or most of those
+measured too seldom point there as well.
 """
 
 
@@ -96,19 +97,18 @@ def join(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
     if holding:
         return Joined("holds") if len(holding) == len(found) else Joined("holds here only", holding)
     if failing:
-        return Joined(
-            "does not hold"
-            if len(failing) == len(found) or contrast.across == "all"
-            else "inconclusive"
+        against = contrast.across == "all" and (
+            len(failing) > 1 or "inconclusive" not in found.values()
         )
+        return Joined("does not hold" if len(failing) == len(found) or against else "inconclusive")
     return _over(contrast, settings)
 
 
 def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
     able = [setting for setting in settings if setting.enough]
     within_reach = [setting for setting in able if setting.verdict != "out of reach"]
-    if not within_reach:
-        return Joined("out of reach" if able else "inconclusive")
+    if not within_reach:  # what was measured too seldom may reach further
+        return Joined("out of reach" if able and len(able) == len(settings) else "inconclusive")
     verdicts = [setting.verdict for setting in within_reach]
     holds, fails, count = (
         verdicts.count("holds"),
@@ -116,9 +116,11 @@ def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
         len(within_reach),
     )
     most_hold, most_fail = 2 * holds > count, 2 * fails > count
+    _, agree, seldom = support(contrast, settings, "does not hold")
+    alone = fails == 1 and holds + fails < count and 2 * agree <= seldom
     held, failed = {
         "any": (holds > 0, fails == count),
-        "all": (most_hold and not fails, fails > 0),
+        "all": (most_hold and not fails, fails > 0 and not alone),
         "most": (most_hold, most_fail),
         "same": (most_hold and not fails, most_fail and not holds),
     }[contrast.across]

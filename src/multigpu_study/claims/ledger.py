@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from multigpu import paths
+from multigpu_study.claims.core import DECIDED
 from multigpu_study.claims.results import ClaimResult
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
@@ -72,6 +73,15 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
         if 0 < older < len(measured_at)
         else said
     )
+
+
+def decided_before_data(results: Iterable[ClaimResult]) -> tuple[int, int]:
+    """Return how many decided claims have their last test before any of the data that decide it,
+    and how many are decided.
+    """
+    decided = [one for one in results if one.verdict in DECIDED]
+    written = orders(decided)
+    return sum(said.startswith(f"{BEFORE},") for said in written.values()), len(decided)
 
 
 def orders(results: Iterable[ClaimResult]) -> dict[str, str]:

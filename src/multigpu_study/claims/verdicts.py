@@ -88,6 +88,9 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
             for kind in kinds
         ]
     )
+    if overall.verdict == "does not hold" and claim.refuted_on:
+        here: Verdict = "does not hold here"
+        overall = overall.model_copy(update={"verdict": here, "scope": claim.refuted_on})
     still = f"decided by {claim.takes}" if claim.decides and overall.verdict in OPEN else ""
     dates = (
         pd.concat([part.records[["key", "measured_at"]] for part in parts])
@@ -292,8 +295,8 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
         "does not hold",
         "holds here only",
         "holds",
-        "out of reach",
         "inconclusive",
+        "out of reach",
         "not yet measured",
     ]
     verdict = min((one.verdict for one in answers.values()), key=first.index)

@@ -54,7 +54,7 @@ def of_placement(placement: str, rank: int, folder: Path) -> dict[str, Any]:
 
 
 def written_out(run: Run) -> dict[str, Tensor]:
-    """One process on the joined batch: masters, their copies in bfloat16, gradients of these."""
+    """One process on the global batch: masters, their copies in bfloat16, gradients of these."""
     device, model = Device(run, 0, 1), description_of(run)
     with torch.device("meta"):
         module = build(model)

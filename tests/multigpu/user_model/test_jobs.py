@@ -69,7 +69,7 @@ PLACED = (
 )
 """Those of the cheap ones that go through placements: they share one sweep, of seconds a Run."""
 
-NAMES = sorted(path.stem for path in JOBS.glob("*.py")) if EVERY else CHEAP
+NAMES = sorted(path.stem for path in JOBS.glob("[!_]*.py")) if EVERY else CHEAP
 PLACEMENTS = ("ddp", "exp2", "exp4", "zero1", "fsdp2") if EVERY else ("ddp", "exp4")
 STEPS = 3
 

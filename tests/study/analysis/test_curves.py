@@ -178,9 +178,10 @@ def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(g
         "all but reference, yardstick and independent replicas"
     )
     concatenated = compared[compared["processes"] == "one"]
-    assert set(concatenated["placement"]) == {"make_parallel", "make_parallel_cpu"}
+    names = set(concatenated["placement"])
+    assert names >= {"make_parallel", "make_parallel_cpu"}
     assert (
-        len(concatenated) == 4 * table["panel"].nunique()
+        len(concatenated) == 2 * len(names) * table["panel"].nunique()
         and (concatenated["replicas"] > concatenated["tolerance"]).all()
     )
     assert (concatenated.loc[concatenated["precision"] == "fp64", "distance"] < 1e-12).all()

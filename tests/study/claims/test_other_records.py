@@ -107,17 +107,18 @@ def twins(loss: float, time: float) -> Records:
 
 def sped_up(kept: float, error: float) -> Records:
     """Async on 8 workers that keeps this part of a linear speed-up and ends with this error, beside
-    one worker's 0.1.
+    one worker's and eight synchronous ones' 0.1.
     """
-    common = {"problem": LEARNERS, "losses": (1.0,) * 4, "updates": 300}
+    common = {"problem": LEARNERS, "losses": (1.0,) * 4}
     fast = {
         "rate": RATE | {"kind": "staleness"},
         "errors": (error,) * 4,
         "update_time_s": 1 / 8 / kept,
     }
     return [
-        *records("sync", 1, rate=RATE, errors=(0.1,) * 4, **common),
-        *records("k_batch_async", 8, 1, **fast, **common),
+        *records("sync", 1, rate=RATE, errors=(0.1,) * 4, updates=320, **common),
+        *records("sync", 8, rate=RATE, errors=(0.1,) * 4, updates=40, **common),
+        *records("k_batch_async", 8, 1, updates=320, **fast, **common),
     ]
 
 
@@ -333,7 +334,9 @@ def test_it_holds_and_names_its_records_and_one_repeat_of_each_decides_nothing(n
     frame = framed(number, plant(*so))
     result = result_of(number, frame)
     # 72 is not the printed 100
-    assert result.verdict == ("holds here only" if number == "C26" else "holds"), result.why
+    assert result.verdict == ("holds here only" if number in ("C25", "C26") else "holds"), (
+        result.why
+    )
     assert set(result.record_keys) <= set(frame["key"]) and len(result.record_keys) >= 5
     assert {"C25": "n = 5 over 2 launches", "C55": "in 4 settings at 1 worker, n >= 5 each"}.get(
         number, "n = 5 seeds"

@@ -32,7 +32,8 @@ def test_it_holds_and_does_not_hold(number):
     result = result_of(number, CASES[number].rows("holds"))
     assert result.verdict == "holds", result.why
     assert result.record_keys and re.search(r"\d.* \(95% .*n (=|>=) 5", result.figure)
-    assert verdict(number, CASES[number].rows("fails")) == "does not hold"
+    refuted = "does not hold here" if find_claim(number).refuted_on else "does not hold"
+    assert verdict(number, CASES[number].rows("fails")) == refuted
 
 
 @each_case
@@ -273,16 +274,17 @@ def test_half_a_claim_is_not_yet_measured_and_one_model_is_too_few():
 
 
 def test_frameworks_that_are_compared_have_one_verdict_and_flagged_records_are_named():
-    tensorflow = repeats(40.0, **CNN | at(1, framework="tensorflow", **IN_GRAPH))
+    several = CNN | {"boots": "vwxyz"}
+    tensorflow = repeats(40.0, **several | at(1, framework="tensorflow", **IN_GRAPH))
     for processes in ("one", "per_device"):  # PyTorch's: on one device one process either way
         result = result_of(
-            "C44", [*repeats(100.0, **CNN | at(1, processes=processes)), *tensorflow]
+            "C44", [*repeats(100.0, **several | at(1, processes=processes)), *tensorflow]
         )
         assert result.verdict == "does not hold" and "2.50x" in result.figure
     assert list(result.by_framework) == ["torch / tensorflow"]
     same = result_of("C44", CASES["C44"].rows("fails"))
     assert same.figure.startswith(
-        "step time in TensorFlow over PyTorch, in one setting and in every setting: 1.00x,"
+        "step time in TensorFlow over PyTorch, in every setting and in one setting: 2.22x,"
         " ResNet-50 (95%"
     )
     assert same.figure.count("n = 5") == 1
@@ -350,7 +352,7 @@ def test_what_decides_is_read_first_and_told_from_what_stands_beside():
         *repeats(400.0, **CNN | small | on("ddp", 4)),
     ]
     result = result_of("C21", rows)
-    assert result.verdict == "does not hold"
+    assert result.verdict == "does not hold here"
     assert re.search(
         r"over all-reduce: 0\.250?x at 4 GPUs, ResNet-50 .*; 2\.0+x at 8 GPUs", result.figure
     )

@@ -88,7 +88,8 @@ class Job:
         takes each as its one input.
     loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there,
         `loss(target, output)`, whose values are averaged. None: the model itself gives the loss of
-        all that a batch holds.
+        all that a batch holds, as its output, or a part of it called loss; by `training_step` where
+        it has that (Lightning's modules).
     optimizer: of `SGD`, `Adam` or `AdamW` of this package; or a function of the parameters that
         gives a `torch.optim.Optimizer`.
     batch_size: samples of each device.

@@ -89,9 +89,15 @@ def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
-    """Apply the user's model to a batch; a JobError with their own line where it fails."""
+    """Apply the user's model to a batch; a JobError with their own line where it fails.
+
+    Of a model that gives its own loss, a `training_step(batch, index)` as Lightning's modules have
+    is called in place of forward.
+    """
     inputs = batch if job.loss is None else job.pair(batch)[0]
     with telling(f"model {job.title!r}", job.made_at):
+        if job.loss is None and callable(step := getattr(module, "training_step", None)):
+            return step(batch, 0)
         if isinstance(inputs, Mapping):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
