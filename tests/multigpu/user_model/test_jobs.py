@@ -2,10 +2,10 @@
 user's own line, or trained as plain PyTorch trains it, by placements too.
 
 A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`, with which the
-user's own line begins (`budget_s`: seconds that it takes to find out); or `equal`, the placements that equal one process (True: all), and what was
-found out: `note` (a pattern, or some), `tables`, `fixed`, `flat` (all of them), `trained` (some of
-them), `unchecked`; `twice`: once model and batches were made again in new processes. `pending`:
-what it waits for, `needs`: a library.
+user's own line begins (`budget_s`: seconds that it takes to find out); or `equal`, the placements
+that equal one process (True: all), and what was found out: `note` (a pattern, or some), `tables`,
+`fixed`, `flat` (all of them), `trained` (some of them), `unchecked`; `twice`: once model and
+batches were made again in new processes. `pending`: what it waits for, `needs`: a library.
 """
 
 import ast
