@@ -7,6 +7,7 @@ random sample once more on this machine.
 """
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -174,6 +175,19 @@ def _checked(
     if said := date_fault(record, known or {}):
         found.append(Fault(raw, "a date that cannot be", said))
     return record, found
+
+
+def altered_files(root: Path) -> Iterator[str]:
+    """Yield what became of files of Records since `manifest.csv` of this folder was written: gone,
+    or of another content; new ones are none of its business.
+    """
+    listed_in = root / "manifest.csv"
+    for row in csv.DictReader(listed_in.read_text().splitlines()) if listed_in.exists() else ():
+        file = root / row["path"]
+        if not file.is_file():
+            yield f"{file} is gone, and {listed_in} lists it"
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != row["sha256"]:
+            yield f"{file} is not what it was when {listed_in} was written"
 
 
 def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from multigpu.analysis.matrix import as_text, matrix, table_job
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import frames
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.analysis.verify import EXCEPTIONS, lines, measured_again, verify
+from multigpu.analysis.verify import EXCEPTIONS, altered_files, lines, measured_again, verify
 from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
 from multigpu.records.packing import FEWEST, pack, share, stores_of
@@ -128,6 +128,7 @@ def verify_command(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{root} is no folder: name one that holds Records")
     stores = stores_of(root if named else None)
     unreadable = [fault for store in stores for fault in store.unreadable()]
+    unreadable += altered_files(root)
     print("".join(f"{fault}\n" for fault in unreadable), end="")
     report = verify(root, EXCEPTIONS)
     print("\n".join(lines(report)), flush=True)
