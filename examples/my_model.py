@@ -32,7 +32,7 @@ job = multigpu.Job(
 )
 
 if __name__ == "__main__":
-    result = multigpu.compare(job, placements=["ddp", "exp2", "exp4"], budget_s=40, repeats=2)
+    result = multigpu.compare(job, placements=["ddp", "exp2", "exp4"], budget_s=40)
     print(result.verdict)  # what is ahead, samples/s, times one device, and how sure that is
     print(result.table()[["name", "rate", "speedup", "equal"]])
     print(result.why_not_scaling()[["cause", "ms"]])

@@ -52,7 +52,9 @@ def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run, step and replica: key, step, rank, <phase>_s (NaN where it is not known)
     and what `StepTrace` counts.
     """
-    counts = [name for name in StepTrace.model_fields if name not in ("phases", "communication")]
+    counts = [
+        name for name in StepTrace.model_fields if name not in ("phases", "communication", "parts")
+    ]
     rows = [
         {"key": record.key, "step": index, "rank": replica.rank}
         | {f"{phase}_s": time for phase, time in phase_times(step).items()}

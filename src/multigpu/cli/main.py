@@ -137,6 +137,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="of those that `doctor` lists (default: all)",
     )
     own.add_argument(
+        "--levers",
+        metavar="A,B",
+        help="compiled, captured, recompute, micro_steps, precision; or all (but precision)",
+    )
+    own.add_argument(
         "--out",
         default="multigpu-compare",
         metavar="FOLDER",

@@ -127,7 +127,7 @@ PARTITIONED_LINES = {
     "sections": [
         (
             "between devices $2 A$ (A: activations that cross from stage to stage; as much comes"
-            " back in gradients)"
+            " back in gradients), and gradients of what both ends of a pipeline keep, to each other"
         ),
         "handed to the all-reduce $P S$ (P copies of the model, where there is more than one)",
     ],

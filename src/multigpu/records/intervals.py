@@ -40,6 +40,22 @@ def intersection(first: Iterable[Span], second: Iterable[Span]) -> list[Span]:
     return found
 
 
+def without(intervals: Iterable[Span], cover: Iterable[Span]) -> list[Span]:
+    """Return the points of the first union that do not lie in the second."""
+    found: list[Span] = []
+    covers = union(cover)
+    for start, end in union(intervals):
+        for low, high in covers:
+            if high <= start or low >= end:
+                continue
+            if low > start:
+                found.append((start, low))
+            start = high
+        if start < end:
+            found.append((start, end))
+    return found
+
+
 def uncovered(intervals: Iterable[Span], cover: Iterable[Span]) -> float:
     """How long `intervals` are where `cover` is not. With communication and compute, what is
     exposed.

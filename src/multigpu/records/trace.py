@@ -18,6 +18,10 @@ Copies within a device are compute.
 """
 
 COPIES: tuple[Kind, ...] = ("host_to_device", "device_to_host", "device_to_device")
+Part = Literal["input", "launch", "computing", "waiting", "merging", "rest"]
+SIX_PARTS: tuple[Part, ...] = ("input", "launch", "computing", "waiting", "merging", "rest")
+"""Of a step, which they add up to (`engines.common.timeline`)."""
+
 TOP_KERNELS = 12
 MOST_SPANS = 12  # stretches of communication kept of a replica's step: enough for a picture of it
 Missing = dict[Phase, str]  # why a phase is not known
@@ -35,6 +39,7 @@ class StepTrace(Data):
     busy_s: the device did anything. communication_s: collectives, and copies to or from elsewhere.
         exposed_s: the part of these during which it computed nothing; exposed_copies_s: of that,
             copies alone. communication: their stretches, small gaps closed.
+    parts: the six that add up to it, s; None in older Records, and where they were not told apart.
     """
 
     start_s: float
@@ -48,6 +53,7 @@ class StepTrace(Data):
     exposed_s: float
     exposed_copies_s: float
     communication: list[tuple[float, float]]
+    parts: dict[Part, float] | None = None
 
 
 class CopyTotals(Data):
@@ -89,6 +95,17 @@ class HostTotals(Data):
     busy_s: float
 
 
+class LayerTotals(Data):
+    """What a layer of a user's model took, forward, backward and its share of the update, over all
+    replicas and traced steps. kind: its class. share: of the model's parameters that are its own.
+    """
+
+    name: str
+    kind: str
+    total_s: float
+    share: float
+
+
 class ReplicaTrace(Data):
     """One replica's steps. unlinked: what its device did that could not be led back to a launch,
     and so is in no phase.
@@ -111,8 +128,8 @@ class ReplicaTrace(Data):
 class TraceSummary(Data):
     """The traced steps as the profiler saw them. first_step: number of the first of them; None in
     older Records, and where the Run asks for no window. host_operations: the dearest of a process
-    that works for all replicas; none in older
-        Records and in PyTorch's.
+    that works for all replicas; none in older Records and in PyTorch's. layers: the dearest of a
+    user's model, where they were told apart.
     """
 
     source: Literal["kineto", "xplane"]
@@ -121,6 +138,7 @@ class TraceSummary(Data):
     missing: dict[Phase, str] = {}
     first_step: int | None = None
     host_operations: list[HostTotals] = []
+    layers: list[LayerTotals] = []
 
 
 DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")

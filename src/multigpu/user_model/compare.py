@@ -2,15 +2,18 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Literal
 
 from multigpu.analysis.read import read_study
+from multigpu.engines.common.checked import EQUALITY_KNOWN
 from multigpu.grids import traced
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
 from multigpu.machine.machine import gpu_count, this_machine
@@ -27,12 +30,15 @@ from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, che
 from multigpu.user_model.examining import examine_apart as examine
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.user_model.page import lines
-from multigpu.user_model.placed import called
+from multigpu.user_model.placed import ONE, called
+from multigpu.user_model.race import next_launch
 from multigpu.user_model.result import Result, keep
 from multigpu.workloads.own.description import know, without_values
 from multigpu.workloads.own.job import Job
 
-TRACED_STEPS = 3
+TRACED_STEPS = 5
+TURNS = 2  # windows of a way in a launch, one after all others' first
+MOST_FRUITLESS = 2  # launches that gave no window of a way, before it is left
 AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
 # of a budget of so many seconds or more, what is kept for a trace of the fastest placement
 TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
@@ -41,7 +47,11 @@ AGAIN = tuple(status for status in STATUSES if status != "ok")
 
 
 def measured_within(
-    points: Sequence[Point], store: RecordStore, bar: Budget, lookout: Lookout | None = None
+    points: Sequence[Point],
+    store: RecordStore,
+    bar: Budget,
+    lookout: Lookout | None = None,
+    environment: Mapping[str, str] = WITH_KERAS,
 ) -> list[str]:
     """Measure the points in order, in as few launches as can be, until the budget ends; first a few
     steps, since a launch begins cold. Gives a sentence for each launch that died; the others go on.
@@ -57,7 +67,7 @@ def measured_within(
         ):
             own = [item_of(point) for point in points if launch_of(point) == launch]
             plan, known = make_plan(
-                TIMED, own, store.root, scratch, memory, AGAIN, environment=WITH_KERAS
+                TIMED, own, store.root, scratch, memory, AGAIN, environment=environment
             )
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
@@ -81,6 +91,56 @@ def measured_within(
     return troubles
 
 
+def next_points(
+    result: Result, fruitless: Mapping[str, int], most: int, timeout_s: float
+) -> list[Point]:
+    """Return what the next launches of the race measure: a first window of each way, and later
+    `TURNS` of those still in, one turn after another; none: the race is over.
+
+    fruitless: of each way, launches that gave no window of it. most: launches of a way, at most.
+    """
+    runs = {
+        called(run): run for run in result.runs if fruitless.get(called(run), 0) < MOST_FRUITLESS
+    }
+    may_lead = [name for name in result.names if result.trains_the_same(name)]
+    base = result.base.name if result.base else ONE
+    chosen = next_launch(list(runs), result.windows, may_lead, base, most)
+    done = Counter(called(record.run) for record in result.records if record.status == "ok")
+    points = []
+    for turn in range(TURNS):
+        for place, name in enumerate(chosen):
+            if turn and not done[name] and name != base:
+                continue  # what is met first has one window, short as it is
+            # a capture that fails spoils its processes: each has its own
+            own = 1 + place if "captured" in runs[name].execution else 0
+            points.append(Point(runs[name], done[name] + turn, own, timeout_s))
+    return points
+
+
+def raced(
+    result_of: Callable[[], Result],
+    measure: Callable[[Sequence[Point], bool], list[str]],
+    most: int,
+    timeout_s: float,
+) -> list[str]:
+    """Run the race until a leader is told apart, or `measure` gives nothing more; a sentence for
+    each launch that died. measure: is also told whether all of these ways were measured before.
+    """
+    result, fruitless, troubles = result_of(), Counter[str](), list[str]()
+    while points := next_points(result, fruitless, most, timeout_s):
+        names, before = (
+            {called(point.run) for point in points},
+            Counter(r.key for r in result.records),
+        )
+        troubles += measure(points, names <= {*result.names})
+        result = result_of()
+        new = [record for record in result.records if record.key not in before]
+        for name in names - {called(record.run) for record in new if record.status == "ok"}:
+            broke = any(called(record.run) == name for record in new)
+            fruitless[name] += MOST_FRUITLESS if broke else 1
+    return troubles
+
+
 @contextlib.contextmanager
 def read_ahead() -> Iterator[None]:
     """While this process waits for another: read the published Records that a page shows a
@@ -89,6 +149,7 @@ def read_ahead() -> Iterator[None]:
 
     def read() -> None:
         with contextlib.suppress(Exception):  # the page says what is missing
+            importlib.import_module("multigpu.analysis.plots")
             _ = read_study().everywhere
 
     reading = Thread(target=read, daemon=True)
@@ -106,6 +167,7 @@ def compare(
     device_type: Literal["auto", "cuda", "cpu"] = "auto",
     repeats: int = 5,
     progress: bool = True,
+    levers: Sequence[str] | Literal["all"] | None = None,
 ) -> Result:
     """Train a job under placements and say which is fastest, by how much, and why it is no faster;
     a ValueError says why it cannot be done.
@@ -120,8 +182,13 @@ def compare(
             (None: all GPUs, or 2 processes). On one GPU steps that the host launches are compared
                 with steps that are captured as a CUDA graph, and more GPUs are forecast.
         budget_s: seconds for all of it, the examination and the page included, held within 10% or 5
-            s; what did not fit in is said. repeats: of each placement, all once before any again.
+            s; what did not fit in is said. repeats: launches of each way, at most: all have one,
+            and then those that are not told apart from the fastest (`race`).
         out: a folder for the Records and the page, index.html.
+        levers: what is tried of each placement beside the plain form: "compiled", "captured" (GPUs
+            alone), both together where both are named, "recompute", "micro_steps", "precision";
+            "all": all but the last, which trains with other numbers and is never called equal.
+            None: on GPUs compiled and captured steps of the usual placements, on CPUs none.
 
     Raises:
         JobError: a ValueError: the job cannot be trained, or nothing was measured in time. Where it
@@ -156,7 +223,14 @@ def compare(
         )
     described = examined.described
     runs, refused = candidate_runs(
-        examined, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
+        examined,
+        described,
+        folder,
+        placements,
+        count,
+        kind,
+        budget_s / (OF_PASSES * repeats),
+        levers,
     )
     for run in runs:
         check_devices(run)
@@ -169,17 +243,14 @@ def compare(
     store = RecordStore(folder / "records")
     store.check_writable(this_machine().name)
     keep(folder, described, runs, refused, budget_s)
-    points = [
-        Point(run, repeat, timeout_s=max(30.0, budget_s))
-        for repeat in range(repeats)
-        for run in runs
-    ]
+    timeout_s = max(30.0, budget_s)
+    points = [Point(run, repeat) for repeat in range(TURNS * (repeats + 2)) for run in runs]
 
     def result_of() -> Result:
         return Result.of(described, runs, refused, records_here(points, store), folder, budget_s)
 
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
-    bar = Budget(len(points) + len(set(map(launch_of, points))) + 2, progress)
+    bar = Budget(TURNS * len(runs), progress)
     asked_s = time.monotonic()
     with without_values(folder / "jobs"), machine_lock():
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
@@ -188,12 +259,19 @@ def compare(
             patience_for(kind, budget_s, described.step_here_s * count * OF_PASSES),
         )
         bar.ends_s = began_s + share * budget_s - LEAVING_S
-        troubles = measured_within(points, store, bar, lookout)
+
+        def measure(chosen: Sequence[Point], again: bool) -> list[str]:
+            bar.total = max(bar.total or 0, bar.n + len(chosen) + len(set(map(launch_of, chosen))))
+            known = WITH_KERAS | ({EQUALITY_KNOWN: "1"} if again else {})
+            return measured_within(chosen, store, bar, lookout, known)
+
+        troubles = raced(result_of, measure, repeats, timeout_s)
         found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
         if found.names:
-            slow = found.chosen(None).run
-            points.append(Point(traced(slow, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
-            troubles += measured_within(points[-1:], store, bar, lookout)
+            shown = [found.chosen(None).run, *([found.base.run] if found.base else [])]
+            looked = [Point(traced(run, TRACED_STEPS), timeout_s=timeout_s) for run in shown]
+            points += dict.fromkeys(looked)
+            troubles += measure(points[-len({*looked}) :], True)
     bar.close()
     result = result_of()
     if not result.names:
@@ -235,6 +313,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
         result = compare(
             **{name: getattr(arguments, name) for name in same},
             placements=names,
+            levers=arguments.levers,
             progress=not arguments.quiet,
         )
     except KeyboardInterrupt:

@@ -247,7 +247,7 @@ class Examination:
         reached = self.reached(tried, rows, precision)
         fixed = [*self.frozen, *reached.idle]
         tables = self.tables(tried, arrays)
-        self.notes += notes_of(reached, fixed, self.job.optimizer)
+        self.notes += notes_of(reached, fixed, self.job.rule)
         count = len(arrays[0])
         rest: dict[str, Any] = {
             "variables": [
@@ -259,8 +259,11 @@ class Examination:
             "fixed": fixed,
             "idle": reached.idle,
             "seldom": reached.seldom,
+            "optimizer": asdict(self.job.rule),
+            "own_update": self.job.own_update,
+            "micro_steps": self.job.micro_steps,
+            "precision": self.job.precision,
             "hooked": [name for name in self.hooked if name not in fixed],
-            "optimizer": asdict(self.job.optimizer),
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,
@@ -295,7 +298,10 @@ def code_of(job: Job) -> bytes:
     measured before.
     """
     texts = [repr((job.batch_size, job.precision))]
-    for part in (job.model, job.batch, job.loss):
+    further = (job.gradient_clip, job.micro_steps, repr(job.shard))
+    texts += [repr(further)] if further != (None, 1, "None") else []
+    own = [part for part in (job.optimizer, job.schedule) if callable(part)]
+    for part in (job.model, job.batch, job.loss, *own):
         try:
             texts.append(
                 inspect.getsource(

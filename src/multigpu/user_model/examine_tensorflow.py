@@ -22,7 +22,12 @@ class Examined(Examination):
     framework: Literal["tensorflow"] = "tensorflow"
 
     def __init__(self, job: Job, replicas: int) -> None:
-        if job.optimizer.name == "adamw":
+        if job.own_update or job.micro_steps > 1 or job.shard is not None:
+            told = ", ".join([*job.own_update, "micro_steps", "shard"][:1])
+            raise JobError(
+                f"{told} is of PyTorch's jobs: leave it out for a Keras model ({job.made_at})"
+            )
+        if job.rule.name == "adamw":
             raise JobError(
                 "AdamW is not built in TensorFlow here: choose multigpu.Adam or multigpu.SGD"
                 f" ({job.made_at})"

@@ -17,6 +17,7 @@ from multigpu.spec.run import Run
 from multigpu.user_model.placed import called
 
 LOOK_S = 0.5  # from one look to the next
+COMPILING_S = 120.0  # a Run that torch.compile serves may not get on so long, at least
 QUIET_S = 3.0  # a process that got on since then is slow, and does not hang
 
 
@@ -61,7 +62,8 @@ class Lookout:
         quiet_s = now_s - max([started_s, *(one.since_s for one in found)])
         # as long as a process has yet to come, the others wait for it: only the budget ends that
         complete = len(found) >= (1 if is_solo(item.run) else item.run.devices)
-        patience_s = QUIET_S if over else self.patience_s if complete else math.inf
+        patient_s = max(self.patience_s, COMPILING_S * ("compiled" in item.run.execution))
+        patience_s = QUIET_S if over else patient_s if complete else math.inf
         if quiet_s > patience_s:
             why = self._why(plan, key, found, quiet_s)
             if over:

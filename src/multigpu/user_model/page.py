@@ -4,7 +4,6 @@ job, what was not measured and why.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
@@ -12,105 +11,22 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from multigpu.analysis.compare import scaling
 from multigpu.analysis.estimate import estimate
-from multigpu.analysis.limits import model_of
-from multigpu.analysis.points import Missing, where
-from multigpu.analysis.read import read_study
+from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
-from multigpu.spec.model import Model
+from multigpu.user_model.drawings import shown_beside, shown_parts, shown_race
 from multigpu.user_model.parts import input_of
-from multigpu.user_model.placed import USUAL, called
-from multigpu.user_model.trust import DISTURBED, figure_text
+from multigpu.user_model.placed import called
+from multigpu.user_model.trust import DISTURBED, TOO_FEW, figure_text
 from multigpu.user_model.verdict import answer, titled
-from multigpu.workloads import description_of, optimizer_of
+from multigpu.workloads import optimizer_of
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
 
 CLOCKS = "clocks disagree"
 """So begins a flag that short windows of a busy machine often have; its figures stand."""
-
-NEAR = 4.0
-"""A published job is near whose parameters, and operations of a sample, are within so many times
-the user's.
-"""
-
-
-def apart(own: Model, row: pd.Series) -> tuple[float, float]:
-    """How far a published row's model is in parameters and in operations of a sample, as logarithms
-    of ratios.
-    """
-    model, length = model_of(row), row["sequence_length"]
-    operations = model.forward_flops_per_unit * (
-        (model.context or 1) if pd.isna(length) else int(length)
-    )
-    return abs(math.log(model.parameters / own.parameters)), abs(
-        math.log(operations / own.forward_flops_per_unit)
-    )
-
-
-def beside(result: Result) -> pd.DataFrame:
-    """Each placement's share of perfect scaling, here and of the nearest published job on as many
-    GPUs: a row a placement and a place.
-
-    Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency
-        with _low and _high, n. The nearest job
-    differs least in parameters and operations, both within `NEAR` times; of several, that of most
-    placements. Missing: there is none.
-    """
-    run = next((run for run in result.runs if run.devices > 1), result.runs[0])
-    study = scaling(
-        where(read_study().everywhere, framework=run.framework, devices=[1, run.devices])
-    )
-    rows = study[
-        study["devices"].eq(run.devices)
-        & study["execution"].isin(USUAL)
-        & study["efficiency_best"].notna()
-        & study["n"].gt(1)
-    ]
-    rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
-    far = pd.DataFrame(
-        [apart(description_of(run), row) for _, row in rows.iterrows()],
-        columns=["parameters", "operations"],
-    )
-    rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
-    if rows.empty:
-        raise Missing(
-            f"no published job on {run.devices} GPUs has about as many parameters and operations a"
-            " sample as this model"
-        )
-    job = [
-        "apart",
-        "machine",
-        "model",
-        "batch_size",
-        "precision",
-        "layout",
-        "optimizer",
-        "inputs",
-        "scaling",
-        "framework_version",
-    ]
-    rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
-    rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
-    there = rows.merge(rows.iloc[[0]][job], on=job).drop_duplicates("placement")
-    place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
-    ends = ("", "_low", "_high")
-    there = there.assign(
-        name=there["placement"],
-        place=place,
-        **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends},
-    )
-    here = result.frame[result.frame["name"].isin(there["name"])]
-    here = here.assign(
-        place="here", **{f"efficiency{end}": here[f"speedup{end}"] / run.devices for end in ends}
-    )
-    return pd.concat([here, there])[
-        ["name", "place", *(f"efficiency{end}" for end in ends), "n"]
-    ].reset_index(drop=True)
-
 
 TEMPLATE = Environment(
     loader=PackageLoader("multigpu.user_model", "."), autoescape=True
@@ -147,7 +63,14 @@ def remarks(result: Result) -> list[str]:
     """List what a reader should know of the comparison: of the job, of what failed, and of what was
     left out.
     """
-    found = [f"{name}: {doubt.sentence}." for name, own in result.doubts.items() for doubt in own]
+    # a way that one launch showed to be slower has too few repeats for anything else
+    slower = result.race.behind if result.race else []
+    found = [
+        f"{name}: {doubt.sentence}."
+        for name, own in result.doubts.items()
+        for doubt in own
+        if doubt.short != TOO_FEW or name not in slower
+    ]
     found += [
         f"{name}: {left} of {every} repeats were disturbed and are left out."
         for name, left, every in _left_out(result)
@@ -283,41 +206,6 @@ def shown_causes(result: Result) -> str:
         return f"<p>{escape(str(missing))}</p>"
 
 
-def shown_beside(result: Result) -> str:
-    """This machine beside the published job nearest to this model, as HTML: a figure and a table;
-    nothing where none is near.
-    """
-    try:
-        rows = beside(result)
-    except Missing:
-        return ""
-    # whatever draws takes seconds to load, and few models are near
-    from multigpu.analysis.picture import shown
-    from multigpu.analysis.plots import dots
-
-    title, caption = (
-        "Of perfect scaling, here and on a published machine",
-        "From one device at its best; 95% intervals over repeats.",
-    )
-    picture = dots(
-        rows,
-        "efficiency",
-        "name",
-        title,
-        caption,
-        hue="place",
-        form="percent",
-        xlabel="of perfect scaling",
-        line_at=1,
-    )
-    columns = "placement = name | of perfect scaling = efficiency:percent interval | n"
-    nearest = f"Nearest in parameters and operations of a sample: {rows['place'].iloc[-1]}."
-    return (
-        "<h2>Your machine beside"
-        f" ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
-    )
-
-
 def page(result: Result, whole: bool = True) -> str:
     """The page, or what stands on it."""
     run = result.runs[-1]
@@ -336,6 +224,8 @@ def page(result: Result, whole: bool = True) -> str:
             )
         ),
         causes=shown_causes(result),
+        bars=shown_parts(result),
+        race=shown_race(result),
         beside=shown_beside(result),
         notes=noted(result),
         remarks=remarks(result),

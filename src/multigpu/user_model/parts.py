@@ -6,20 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.explain import step_parts
 from multigpu.analysis.explain_text import PART_NAMES
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import Missing
 from multigpu.analysis.statistics import mean_interval
-from multigpu.analysis.traces import causes_frame
+from multigpu.analysis.traces import traced
 from multigpu.placements import find_placement
+from multigpu.records.trace import SIX_PARTS, Part
 from multigpu.user_model.placed import USUAL, Placed, called, less, no_more
 from multigpu.user_model.rates import input_s
-from multigpu.user_model.slow import SlowRank, by_replicas, by_trace
+from multigpu.user_model.slow import SlowRank, by_replicas
 from multigpu.user_model.trust import NEAR
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ MERGING = "gradients and variables travel and are reduced"
 REST = "rest"
 SLOW = "waiting for rank {rank}, which is slower"
 
-Part = tuple[str, Estimate, str]
+Row = tuple[str, Estimate, str]
 """A part of a step: its cause, its seconds, and what it is known by."""
 
 
@@ -63,66 +65,146 @@ def input_of(result: Result, name: str) -> Estimate | None:
 
 
 def slow_rank(result: Result, placed: Placed) -> SlowRank | None:
-    """The rank that others wait for: of independent replicas in this form where they were measured,
-    else of the placement's trace.
-    """
+    """The rank that others wait for, of independent replicas in this form; None: of none."""
     alone = called(placed.run.model_copy(update={"placement": "independent"}))
     if placed.run.devices > 1 and alone in result.names:
         return by_replicas(result.measured(alone))
-    return by_trace(result.measured(placed.name, traced=True))
+    return None
 
 
-def _trace_parts(result: Result, placed: Placed) -> dict[str, float]:
-    """The parts of a traced step but its input, which is measured apart; none where none was
-    traced.
+SIX_NAMES: dict[Part, str] = {
+    "input": INPUT,
+    "launch": "launching kernels",
+    "computing": "computing",
+    "waiting": "waiting for other ranks",
+    "merging": MERGING,
+    "rest": "rest: the host does something else",
+}
+
+
+class Traced(NamedTuple):
+    """A placement's step by its trace. parts: seconds of each; they add up to the step as
+    given. last: the rank that the others wait for in every step (None: in none so). operations: of
+    a step.
+    layers: its name and class -> its share of a traced step, the dearest first; owns: of the
+    model's parameters.
     """
-    records = result.measured(placed.name, traced=True)
-    found = step_parts(causes_frame(records), float(placed.row["step_time_s"])) if records else None
-    return {name: value for name, value in (found or {}).items() if name != "input" and value > 0}
+
+    parts: dict[Part, float]
+    last: int | None
+    operations: float
+    layers: dict[str, float]
+    owns: dict[str, float]
+
+    @property
+    def largest(self) -> Part:
+        """The part that takes most."""
+        return max(self.parts, key=lambda part: self.parts[part])
 
 
-def _shares(parts: dict[str, float], whole: Estimate) -> list[Part]:
-    """Parts of a trace as shares of `whole`, the longest first."""
-    total = sum(parts.values())
-    if not total or whole.value <= 0:
-        return []
-    longest = sorted(parts.items(), key=lambda pair: -pair[1])
-    return [(PART_NAMES[name], whole / (total / value), "trace") for name, value in longest]
+def traced_of(result: Result, placed: Placed) -> Traced | None:
+    """Return the six parts of a placement's step, of the rank that waits most for the others: what
+    it takes is what the step takes. None: it was not traced so.
+
+    Input is what was measured apart from any profiler, where it was; the trace tells the others'
+    shares of the rest.
+    """
+    every = [trace for _, trace in traced(result.measured(placed.name, traced=True))]
+    replicas = [replica for trace in every for replica in trace.replicas if replica.steps]
+    told = [[step.parts for step in replica.steps if step.parts] for replica in replicas]
+    if not replicas or not all(told):
+        return None
+    waits = [fmean(parts["waiting"] for parts in own) for own in told]
+    own = told[waits.index(max(waits))]
+    lasts = {
+        min(zip(together, replicas, strict=True), key=lambda one: one[0]["waiting"])[1].rank
+        for together in zip(*told, strict=True)
+    }
+    means = {part: fmean(parts[part] for parts in own) for part in SIX_PARTS}
+    whole, fed_s = sum(means.values()), float(placed.row["fed_step_s"])
+    waited = input_of(result, placed.name)
+    if waited is None:
+        parts = {part: fed_s * value / whole for part, value in means.items()}
+    else:
+        left = (fed_s - waited.value) / max(1e-12, whole - means["input"])
+        parts = {part: left * value for part, value in means.items()} | {"input": waited.value}
+    steps = sum(len(replica.steps) for replica in replicas)
+    layers = {
+        f"{layer.name or 'its own forward'} ({layer.kind})": layer
+        for trace in every
+        for layer in trace.layers
+    }
+    return Traced(
+        parts={part: parts[part] for part in SIX_PARTS},
+        last=lasts.pop() if len(lasts) == 1 and len(replicas) > 1 else None,
+        operations=sum(step.kernels for replica in replicas for step in replica.steps) / steps,
+        layers={name: layer.total_s / steps / whole for name, layer in layers.items()},
+        owns={name: layer.share for name, layer in layers.items()},
+    )
+
+
+def at_bound(result: Result, placed: Placed, computing_s: float) -> str:
+    """Say how much of computing is as short as arithmetic or memory allow, where their ceilings are
+    known.
+    """
+    least = bounds(frame_of(result.measured(placed.name)))[["compute_bound", "memory_bound"]]
+    if not computing_s or least.isna().all(axis=None):
+        return "trace"
+    units = placed.run.batch_size * placed.run.devices
+    share = Estimate(units / float(least.min(axis=1).mean()) / computing_s)
+    return f"trace; {share:percent} of it is at its arithmetic or memory bound"
 
 
 def parts(result: Result, placed: Placed) -> pd.DataFrame:
     """Where a step as given goes, in ms with their 95% intervals: cause, ms, ms_low, ms_high,
     known_by; they add up to the step. Missing: one device was not measured.
 
-    In this order: what the step waits for its batch (the step as given, less one on batches that
-    are on the device already); what one device takes; what independent replicas take more, which
-    share this machine and nothing else, but what the slowest rank takes more than the others; that;
-    and what the placement takes more than all these, divided by a trace where there is one.
+    Of a placement that was traced, the six parts of its timeline. Else, in this order: what the
+    step waits for its batch (the step as given, less one on batches that are on the device
+    already); what one device takes; what independent replicas take more, which share this machine
+    and nothing else, but what the slowest rank takes more than the others; that; and what the
+    placement takes more than all these.
     """
+    if found := traced_of(result, placed):
+        step = step_of(result, placed.name)
+        waited = input_of(result, placed.name)
+        shares = {part: step / (step.value / value) for part, value in found.parts.items() if value}
+        shares = {**shares, "input": waited} if waited and waited.value else shares
+        known_by = {"computing": at_bound(result, placed, found.parts["computing"])}
+        return _table(
+            [
+                (SIX_NAMES[part], shares[part], known_by.get(part, "trace"))
+                for part in SIX_PARTS
+                if part in shares
+            ]
+        )
     alone = called(placed.run.model_copy(update={"devices": 1}))
     if alone not in result.names:
         raise Missing(f"{alone} was not measured within the budget: give more of it")
-    rows: list[Part] = []
+    rows: list[Row] = []
     if waited := input_of(result, placed.name):
         rows.append((INPUT, waited, "the step as given, less one on batches that were ready"))
     if placed.name == alone:
         own = step_of(result, alone)
-        computing: list[Part] = [(COMPUTING, own, "one device's step")]
-        rows += _shares(_trace_parts(result, placed), own) or computing
+        rows.append((COMPUTING, own, "one device's step"))
     else:
         rows += _of_several(result, placed, alone)
+    return _table(rows)
+
+
+def _table(rows: Sequence[Row]) -> pd.DataFrame:
     table = pd.DataFrame(
         [(cause, 1e3 * e.value, 1e3 * e.low, 1e3 * e.high, how) for cause, e, how in rows]
     )
     return table.set_axis(["cause", "ms", "ms_low", "ms_high", "known_by"], axis=1)
 
 
-def _of_several(result: Result, placed: Placed, alone: str) -> list[Part]:
+def _of_several(result: Result, placed: Placed, alone: str) -> list[Row]:
     one, own = step_of(result, alone), step_of(result, placed.name)
     how = "one device's step"
     if one.value > NEAR * own.value:
         how = f"the whole step: one device's is longer ({one:ms})"
-    rows: list[Part] = [(COMPUTING, no_more(one, own), how)]
+    rows: list[Row] = [(COMPUTING, no_more(one, own), how)]
     merges = find_placement(placed.run.placement).reduction != "none"
     slow = slow_rank(result, placed)
     waiting = no_more(mean_of(slow.excess_s), less(own, one)) if slow else None
@@ -145,5 +227,4 @@ def _of_several(result: Result, placed: Placed, alone: str) -> list[Part]:
         rows.append((SLOW.format(rank=slow.rank), waiting, slow.known_by))
     if not merges:
         return [*rows, (REST, more, told)] if more.value > 0 else rows
-    waits = {name: s for name, s in _trace_parts(result, placed).items() if name != "compute"}
-    return [*rows, *(_shares(waits, more) or [(MERGING, more, told)])]
+    return [*rows, (MERGING, more, told)]

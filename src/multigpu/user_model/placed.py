@@ -3,6 +3,7 @@
 import importlib
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.spec.run import Run
 from multigpu.user_model.trust import figure_text
+from multigpu.workloads import find_model
 from multigpu.workloads.own.description import Described
 
 ONE = "one device"
@@ -22,9 +24,31 @@ USUAL = ("eager", "graph")
 
 
 def called(run: Any) -> str:
-    """The name of a Run, or of its point, in a comparison."""
-    form = "" if run.execution in USUAL else f", {run.execution}"
-    return f"{ONE if run.devices == 1 else run.placement}{form}"
+    """The name of a Run, or of its point, in a comparison: its placement, and what is not plain."""
+    named = [ONE if run.devices == 1 else run.placement]
+    if run.execution not in USUAL:
+        named.append(run.execution.replace("_", " and "))
+    recompute, parts = (getattr(run, name, None) for name in ("recompute", "micro_steps"))
+    if not pd.isna(recompute) and recompute:
+        named.append("recomputed")
+    if not pd.isna(parts) and parts != _asked(run.workload, run.model)[1]:
+        named.append(f"{parts:.0f} micro-steps")
+    if changes_precision(run):
+        named.append(run.precision)
+    return ", ".join(named)
+
+
+def changes_precision(run: Any) -> bool:
+    """Whether a Run computes in another precision than the job asks for."""
+    asked, _ = _asked(run.workload, run.model)
+    return bool(asked) and asked != run.precision
+
+
+@lru_cache
+def _asked(workload: str, model: str) -> tuple[str, int]:
+    """The job's own precision and micro-steps, which a name does not tell."""
+    described = getattr(find_model(workload, model).config, "described", None)
+    return (described.precision, described.micro_steps) if described else ("", 1)
 
 
 @dataclass(frozen=True)

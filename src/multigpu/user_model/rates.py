@@ -8,7 +8,8 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.analysis.steps import wait_of
 from multigpu.records.record import Record
-from multigpu.user_model.placed import called
+from multigpu.user_model.placed import called, changes_precision
+from multigpu.user_model.race import RaceWindow
 from multigpu.user_model.trust import disturbances
 
 
@@ -39,6 +40,16 @@ def on_ready(record: Record, batch_s: float) -> Record:
     return record.model_copy(update={"measurement": measured.model_copy(update={"wall_s": wall_s})})
 
 
+def windows_of(records: Sequence[Record], batch_s: float) -> list[RaceWindow]:
+    """Return what the race knows of timed Records: a window each, on batches that are ready."""
+    found = []
+    for record in sorted(records, key=lambda record: record.repeat):
+        if (measured := on_ready(record, batch_s).measurement) and not record.run.traced_steps:
+            rate, disturbed = measured.units / measured.wall_s, bool(disturbances(record))
+            found.append(RaceWindow(called(record.run), record.launch_id, rate, disturbed))
+    return found
+
+
 def rates_of(records: Sequence[Record]) -> pd.DataFrame:
     """The points of Records, by name, in their order, which is that of the Runs."""
     table = points(frame_of(records)).reset_index(drop=True)
@@ -50,7 +61,8 @@ def base_of(table: pd.DataFrame, each: Mapping[str, Sequence[Record]]) -> int | 
     """The place of one device at its best: of those that were not disturbed, where there are
     any.
     """
-    ones = table[table["devices"] == 1]
+    changed = [changes_precision(each[str(name)][0].run) for name in table["name"]]
+    ones = table[(table["devices"] == 1) & ~pd.Series(changed, table.index, dtype=bool)]
     quiet = [not all(map(disturbances, each[str(name)])) for name in ones["name"]]
     ones = ones[quiet] if any(quiet) else ones
     return None if ones.empty else list(ones.index)[int(ones["rate"].argmax())]

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SINGLE_MARGIN, ratio_columns
-from multigpu.analysis.compare import verdict as told_apart
+from multigpu.analysis.compare import ratio_columns
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
 from multigpu.build import build_run
@@ -24,8 +23,9 @@ from multigpu.spec.run import Run
 from multigpu.user_model.ahead import forecast
 from multigpu.user_model.page import page
 from multigpu.user_model.parts import parts
-from multigpu.user_model.placed import Placed, called
-from multigpu.user_model.rates import base_of, on_ready, rates_of
+from multigpu.user_model.placed import Placed, called, changes_precision
+from multigpu.user_model.race import RaceStanding, RaceWindow, standing
+from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
@@ -82,12 +82,17 @@ class Result:
             table[columns] = math.nan
             if base is not None:
                 table[columns] = ratio_columns(rates, rates.loc[base], name)[columns]
-        one = None if base is None else table.loc[base]
-        of_one = [] if one is None else each[str(one["name"])]
-        doubts = {
-            str(row["name"]): doubts_of(row, each[str(row["name"])], one, of_one)
-            for _, row in table.iterrows()
-        }
+        doubts = {}
+        for _, row in table.iterrows():
+            # what a placement can reach is so many times one device in the same form
+            own = each[str(row["name"])]
+            alone = called(own[0].run.model_copy(update={"devices": 1}))
+            one = next((r for _, r in table.iterrows() if r["name"] == alone), None)
+            if one is not None:
+                row = row.copy()
+                beside = ratio_columns(row.to_frame().T, one, "speedup").iloc[0]
+                row[list(beside.index)] = beside
+            doubts[str(row["name"])] = doubts_of(row, own, one, each.get(alone, []))
         return cls(
             described, list(runs), dict(refused), list(records), folder, budget_s, table, doubts
         )
@@ -133,8 +138,10 @@ class Result:
         return next(
             (
                 record.measurement.equivalence
-                for record in self.measured(name)
-                if record.measurement
+                for record in self.records
+                if called(record.run) == name
+                and record.measurement
+                and record.measurement.equivalence
             ),
             None,
         )
@@ -153,8 +160,11 @@ class Result:
     def trains_the_same(self, name: str) -> bool:
         """Whether a measured placement trains what one process on the global batch does."""
         compared = self.equivalence(name)
-        return find_placement(self[name].run.placement).semantics.facts.is_equal_training and (
-            compared is None or compared.holds
+        run = self[name].run
+        return (
+            find_placement(run.placement).semantics.facts.is_equal_training
+            and not changes_precision(run)
+            and (compared is None or compared.holds)
         )
 
     @property
@@ -163,10 +173,8 @@ class Result:
         None where nothing was measured that can be believed, or one device alone where several were
         asked for. `verdict` says how sure this is.
         """
-        best = self._first(self.names)
-        if best is None or (best.run.devices == 1 and self.is_alone):
-            return None
-        return best
+        best = self[self.believed.leader] if self.believed else None
+        return None if best and best.run.devices == 1 and self.is_alone else best
 
     @property
     def fastest(self) -> Placed | None:
@@ -212,24 +220,28 @@ class Result:
         at_best = self.frame[self.frame["name"].isin(ones) & self.frame["speedup"].eq(1.0)]
         return self[str(at_best["name"].iloc[0])] if len(at_best) else None
 
+    @cached_property
+    def windows(self) -> list[RaceWindow]:
+        """All that was timed, disturbed or not, in the order of repeats."""
+        return windows_of(
+            [record for record in self.records if record.status == "ok"], self.described.batch_s
+        )
+
+    @cached_property
+    def race(self) -> RaceStanding | None:
+        """How the race stands of all that train what one process does, believed or not."""
+        return standing(self.windows, filter(self.trains_the_same, self.names))
+
+    @cached_property
+    def believed(self) -> RaceStanding | None:
+        """As `race`, of those whose figures are believed."""
+        fit = [name for name in self.names if not self.doubts[name]]
+        return standing(self.windows, filter(self.trains_the_same, fit))
+
     @property
     def rivals(self) -> list[str]:
-        """Believed placements that the intervals do not tell from the best."""
-        if (best := self.best) is None:
-            return []
-        others = self.frame[
-            [
-                name != best.name and self.trains_the_same(name) and not self.doubts[name]
-                for name in self.names
-            ]
-        ].reset_index(drop=True)
-        if others.empty:
-            return []
-        base = pd.DataFrame([best.row] * len(others), index=others.index).astype(others.dtypes)
-        ratios = ratio_columns(others, base, "ratio")
-        says = told_apart(ratios)
-        near = says.eq(SINGLE) & (SINGLE_MARGIN * ratios["ratio"] > 1)
-        return list(others.loc[says.isin([EQUAL, FASTER]) | near, "name"])
+        """Believed placements that are not told apart from the best, the fastest first."""
+        return self.believed.near if self.best and self.believed else []
 
     @property
     def verdict(self) -> str:
@@ -264,8 +276,11 @@ class Result:
             find_placement(self[name].run.placement).semantics,
             self.equivalence(name),
         )
-        if not semantics.facts.is_equal_training and self[name].run.devices > 1:
+        run = self[name].run
+        if not semantics.facts.is_equal_training and run.devices > 1:
             return f"{semantics.kind}: trains something else"
+        if changes_precision(run):
+            return f"{run.precision}: other numbers"
         if compared is None:
             return "not compared"
         if not compared.holds:

@@ -1,6 +1,4 @@
-"""The rank that the others wait for: from steps in which no rank waits for another, or from the
-forward passes of a trace.
-"""
+"""The rank that the others wait for: from steps in which no rank waits for another."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from multigpu.analysis.traces import phase_times, traced
 from multigpu.records.record import Record
 
 SLOWER = 1.1
@@ -70,21 +67,3 @@ def by_replicas(records: Sequence[Record]) -> SlowRank | None:
     """
     told = [slowest_of(own_steps(record)) for record in records]
     return _agreed(told, "independent replicas: its step beside the others'")
-
-
-def by_trace(records: Sequence[Record]) -> SlowRank | None:
-    """The slow rank by its forward passes, in which no rank waits for another; None: none, or they
-    were not traced.
-    """
-    told = []
-    for _, trace in traced(records):
-        passes = [
-            [
-                times["forward"]
-                for step in replica.steps
-                if "forward" in (times := phase_times(step))
-            ]
-            for replica in trace.replicas
-        ]
-        told.append(slowest_of(passes))
-    return _agreed(told, "trace: its forward pass beside the others'")

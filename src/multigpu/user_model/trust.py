@@ -28,11 +28,6 @@ NOT_ADDING_UP = 1.1
 WIDE = 2.0
 """An interval whose ends are further apart than this factor is one of too few repeats."""
 
-LAUNCHES = 3
-"""Of each side, before a difference counts as a verdict: repeats of one launch resemble each
-other.
-"""
-
 DISTURBED = ("disturbed", "throttled")
 """How the flags of a Record begin beside which something else took its cores or its GPU."""
 

@@ -5,20 +5,23 @@ placement is ahead, and how sure that is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import devices_text, joined, plural
 from multigpu.placements import placements
-from multigpu.user_model.parts import input_of, parts, slow_rank, step_of
+from multigpu.user_model.parts import Traced, input_of, parts, slow_rank, step_of, traced_of
 from multigpu.user_model.placed import Placed
-from multigpu.user_model.trust import LAUNCHES, figure_text
+from multigpu.user_model.race import LAUNCHES
+from multigpu.user_model.trust import figure_text
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
 
+MOST = 0.5  # of a part, or of the parameters: a layer that has so much of it is named
 MENTIONED, FIRST = 0.05, 0.25
 """Shares of a step: a cause of at least the first is said, one of at least the second that is the
 largest beside computing is said before anything else.
@@ -41,29 +44,71 @@ def answer(result: Result) -> list[str]:
     return [*first, sentence(result), *rest]
 
 
-def _causes(result: Result) -> Iterator[tuple[float, str]]:
-    """Yield the costs of a step beside computing and gradient reduction: its share of the step, and
-    in words; the larger first.
+def _causes(result: Result) -> list[tuple[float, str]]:
+    """Return the costs of a step: its share of the step, and in words; the larger first. Of a
+    traced placement its largest part, and what else is no computing.
     """
     try:
         placed = result.chosen(None)
         told = parts(result, placed)
         slow = slow_rank(result, placed)
     except Missing:
-        return
+        return []
     fed_s = float(placed.row["fed_step_s"])
     found = []
     waited = input_of(result, placed.name)
     if waited and waited.value >= MENTIONED * fed_s and (not waited.known or waited.low > 0):
         found.append((waited.value / fed_s, _input_words(result, placed, waited)))
+    if trace := traced_of(result, placed):
+        if trace.largest != "input":
+            found.append((trace.parts[trace.largest] / fed_s, _part_words(placed, trace)))
+        return sorted(found, reverse=True)
     of_rank = told[told["known_by"].eq(slow.known_by)]["ms"].sum() / 1e3 if slow else 0.0
     if slow and of_rank >= MENTIONED * fed_s:
-        words = (
-            f"Rank {slow.rank} is slow: the others wait {Estimate(of_rank):ms} of a step of"
-            f" {Estimate(fed_s):ms} for it."
+        found.append((of_rank / fed_s, _waiting_words(slow.rank, of_rank, fed_s)))
+    return sorted(found, reverse=True)
+
+
+def _waiting_words(rank: int, waited_s: float, fed_s: float) -> str:
+    return (
+        f"Rank {rank} is slow: the others wait {Estimate(waited_s):ms} of a step of"
+        f" {Estimate(fed_s):ms} for it."
+    )
+
+
+def _part_words(placed: Placed, trace: Traced) -> str:
+    """Say which part takes most of a step, and in which layer, if one has most of it."""
+    part, fed_s = trace.largest, float(placed.row["fed_step_s"])
+    seconds = trace.parts[part]
+    if part == "waiting" and trace.last is not None:
+        return _waiting_words(trace.last, seconds, fed_s)
+    told = (
+        f"{Estimate(seconds):ms} of {placed.name}'s step of {Estimate(fed_s):ms}"
+        f" ({Estimate(seconds / fed_s):percent})"
+    )
+    dearest = next(iter(trace.layers), "")
+    owner = max(trace.owns, key=lambda name: trace.owns[name], default="")
+    if part == "merging":
+        moved = placed.row["moved_bytes"]
+        what = "" if pd.isna(moved) else f": {Estimate(float(moved)):bytes} travel"
+        if owner and trace.owns[owner] >= MOST:
+            what += f", {Estimate(trace.owns[owner]):percent} of them for {owner}"
+        return f"Merging takes {told}{what}."
+    if part == "launch":
+        each = Estimate(fed_s / trace.operations) if trace.operations else None
+        small = f": {trace.operations:,.0f} operations, one each {each:ms}" if each else ""
+        return (
+            f"Launching kernels takes {told}{small}; larger operations, or compiled and captured"
+            " steps, need fewer launches."
         )
-        found.append((of_rank / fed_s, words))
-    yield from sorted(found, reverse=True)
+    where = ""
+    if dearest and trace.layers[dearest] >= MOST * seconds / fed_s:
+        where = f", most of it in {dearest}"
+    if part == "waiting":
+        return f"Waiting for other ranks takes {told}: none of them is always the last."
+    if part == "rest":
+        return f"The host does something else for {told}{where}."
+    return f"Computing takes {told}{where}."
 
 
 def _input_words(result: Result, placed: Placed, waited: Estimate) -> str:
@@ -106,18 +151,13 @@ def sentence(result: Result) -> str:
     return _sure(result, best)
 
 
-def _may_be_faster(result: Result, best: Placed) -> list[Placed]:
-    """Placements that are not believed, and may be as fast as the best for all their figures
-    say.
-    """
-    least = best.rate.low if best.rate.known else best.rate.value
-    found = []
-    for name in result.names:
-        placed = result[name]
-        most = placed.rate.high if placed.rate.known else placed.rate.value
-        if result.doubts[name] and result.trains_the_same(name) and most >= least:
-            found.append(placed)
-    return found
+def _may_be_faster(result: Result) -> list[Placed]:
+    """Placements that are not believed, and that the race does not show to be slower."""
+    race = result.race
+    doubted = [
+        name for name in result.names if result.doubts[name] and result.trains_the_same(name)
+    ]
+    return [result[name] for name in doubted if race is None or name not in race.behind]
 
 
 def _none_reached(result: Result) -> str:
@@ -137,17 +177,15 @@ def _none_reached(result: Result) -> str:
 
 
 def _sure(result: Result, best: Placed) -> str:
-    """The best, as a verdict, as not told apart, or as a direction."""
+    """The best, as a verdict or as not told apart."""
     base, rivals = result.base, result.rivals
-    sides = [best] if base is None or base.name == best.name else [best, base]
-    launches = min(int(side.row["launches"]) for side in sides)
     which = f"{best.name} ({titled(best.name)})" if best.run.devices > 1 else best.name
     told = str(best).replace(best.name, which, 1)
     doubted = base is not None and base.name != best.name and result.doubts[base.name]
     if doubted:
         short = joined([doubt.short for doubt in doubted])
         return f"No verdict, since one device's figure is not believed ({short}): {told}."
-    if unsure := _may_be_faster(result, best):
+    if unsure := _may_be_faster(result):
         named = [
             f"{placed.name} ({placed.rate:rate},"
             f" {joined([doubt.short for doubt in result.doubts[placed.name]])})"
@@ -157,13 +195,21 @@ def _sure(result: Result, best: Placed) -> str:
             f"No verdict: {joined(named)} may be faster, and cannot be believed as measured. Of"
             f" what can, {told} is ahead."
         )
-    if launches < LAUNCHES:
-        single = any(int(side.row["n"]) == 1 for side in sides)
-        why = "single runs" if single else plural(launches, "launch", "launches")
-        apart = f", not told apart from {joined(rivals)}" if rivals else " is ahead"
-        return (
-            f"A direction, no verdict ({why}; it takes {LAUNCHES} launches of each): {told}{apart}."
-        )
     if rivals:
         return f"Not told apart: {told}, and {joined(rivals)}."
+    if few := _too_few(result, best):
+        return f"Not told apart yet ({few}; a verdict takes {LAUNCHES} of each): {told} is ahead."
     return f"Fastest: {told}."
+
+
+def _too_few(result: Result, best: Placed) -> str:
+    """How many launches there are of the best, of its rival or of one device, where that is not
+    enough for a verdict; "": it is.
+    """
+    rival = result.believed.rival if result.believed else None
+    sides = [best.name, *([rival] if rival else []), *([result.base.name] if result.base else [])]
+    counts = {name: int(result[name].row["launches"]) for name in sides}
+    least = min(counts, key=lambda name: counts[name])
+    if counts[least] >= LAUNCHES:
+        return ""
+    return f"{plural(counts[least], 'launch', 'launches')} of {least}"

@@ -8,12 +8,11 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.build import build_trainer
@@ -23,6 +22,8 @@ from multigpu.inputs.batch import Batch
 from multigpu.machine.machine import threads_for
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.run import Run
+from multigpu.user_model.wrap import ModelTrainer, wrap
+from multigpu.user_model.wrap.settings import Placement as WrapPlacement
 from multigpu.workloads.own.batches import checked_rows, taken_apart
 from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.job import pack
@@ -33,36 +34,46 @@ def joined_group(run: Run) -> tuple[int, int]:
     """This process's rank and how many there are, as many as were compared, its group made if there
     is none; else a ValueError.
     """
-    if not dist.is_initialized():
+    if not dist.is_initialized() and run.devices > 1:
         if "RANK" not in os.environ:
             raise ValueError(
                 "no process group is here: start the script with torchrun --nproc-per-node"
                 f" {run.devices}"
             )
         dist.init_process_group("cpu:gloo,cuda:nccl" if run.device_type == "cuda" else "gloo")
-    if dist.get_world_size() != run.devices:
+    here = dist.get_world_size() if dist.is_initialized() else 1
+    if here != run.devices:
         raise ValueError(
-            f"{dist.get_world_size()} processes are here and {run.devices} were compared: start"
+            f"{here} processes are here and {run.devices} were compared: start"
             f" {run.devices}, or compare again"
         )
-    return dist.get_rank(), dist.get_world_size()
+    return (dist.get_rank() if dist.is_initialized() else 0), here
 
 
 def wrapped(
     run: Run, described: Described, folder: Path, module: nn.Module
-) -> DistributedDataParallel | Trained:
-    """The module as the placement trains it, from the first process's values: for `ddp` the
-    library's wrapper, else a `Trained`.
+) -> ModelTrainer | Trained:
+    """The module as the placement trains it, from the first process's values, with the job's loss
+    and optimizer: what `multigpu.wrap` makes, where it has the placement; else a `Trained`.
     """
-    rank, _ = joined_group(run)
-    device = (
-        torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
-        if run.device_type == "cuda"
-        else torch.device("cpu")
+    if run.placement not in get_args(WrapPlacement) and run.devices > 1:
+        joined_group(run)
+        return Trained(run, described, folder, module)
+    joined_group(run)
+    job = described.load(folder / "jobs")
+    return wrap(
+        module,
+        job.loss,
+        job.optimizer,
+        run.placement,
+        run.execution,
+        precision=run.precision,
+        micro_steps=run.micro_steps or 1,
+        gradient_clip=job.gradient_clip,
+        schedule=job.schedule,
+        shard=job.shard,
+        device="cpu" if run.device_type == "cpu" else None,
     )
-    if run.placement == "ddp":
-        return DistributedDataParallel(module.to(device))
-    return Trained(run, described, folder, module)
 
 
 class Trained:

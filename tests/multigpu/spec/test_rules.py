@@ -138,8 +138,10 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Of each rule: fields of a Run that can be measured, and what makes it the one that refuses."""
 
-UNBUILT = {model.framework}
-"""Rules that nothing in this package can break: every workload of it is built in both."""
+UNBUILT = {model.framework, partition.pieces}
+"""Rules that nothing in this package can break: every workload of it is built in both frameworks,
+and has no variable without a dimension, which a job of one's own may have.
+"""
 OF_REVIEWS = {inputs.feed}
 """Rules that only a Run on reviews can break, whose workload is the study's: its tests plant
 them.

@@ -13,8 +13,8 @@ from multigpu.analysis.points import Missing
 from multigpu.spec.run import Run
 from multigpu.user_model import budget
 from multigpu.user_model.budget import Budget
+from multigpu.user_model.drawings import beside, shown_beside
 from multigpu.user_model.lookout import OutOfTime
-from multigpu.user_model.page import beside, shown_beside
 from tests.refusals import refused
 
 

@@ -2,10 +2,10 @@
 user's own line, or trained as plain PyTorch trains it, by placements too.
 
 A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`, with which the
-user's own line begins; or `equal`, the placements that equal one process (True: all), and what was
-found out: `note` (a pattern, or some), `tables`, `fixed`, `flat` (all of them), `trained` (some of
-them), `unchecked`; `twice`: once model and batches were made again in new processes. `pending`:
-what it waits for, `needs`: a library.
+user's own line begins (`budget_s`: seconds that it takes to find out); or `equal`, the placements
+that equal one process (True: all), and what was found out: `note` (a pattern, or some), `tables`,
+`fixed`, `flat` (all of them), `trained` (some of them), `unchecked`; `twice`: once model and
+batches were made again in new processes. `pending`: what it waits for, `needs`: a library.
 """
 
 import ast
@@ -135,7 +135,8 @@ def test_a_broken_job_is_refused_in_one_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected, path = expected_of(name), JOBS / f"{name}.py"
-    asked = ["compare", f"{path}:job", "--device-type", "cpu", "--quiet", "--budget-s", "20"]
+    budget_s = str(expected.get("budget_s", 20))
+    asked = ["compare", f"{path}:job", "--device-type", "cpu", "--quiet", "--budget-s", budget_s]
     began = time.monotonic()
     assert main([*asked, "--out", str(tmp_path / "out")]) == 2
     assert time.monotonic() - began < expected.get("ends_s", 60)

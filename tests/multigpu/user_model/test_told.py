@@ -15,7 +15,9 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
 from multigpu.placements import find_placement
 from multigpu.records.record import Equivalence, Record
+from multigpu.runner.point import Point
 from multigpu.user_model.ahead import as_wide_as
+from multigpu.user_model.compare import raced
 from multigpu.user_model.feeding import making_of
 from multigpu.user_model.page import lines, measured, remarks
 from multigpu.user_model.placed import ONE
@@ -140,9 +142,9 @@ def test_a_difference_over_three_launches_is_a_verdict() -> None:
 
 @pytest.mark.parametrize(
     ("repeats", "launches", "why"),
-    [(1, "a", "single runs"), (3, "a", "1 launch;"), (3, "ab", "2 launches")],
+    [(1, "a", "1 launch of"), (3, "a", "1 launch of"), (3, "ab", "2 launches of")],
 )
-def test_fewer_launches_are_a_direction(repeats: int, launches: str, why: str) -> None:
+def test_fewer_launches_are_no_verdict(repeats: int, launches: str, why: str) -> None:
     """Each side counts, and repeats of one launch do not."""
     few = planted("ddp", 2, DDP[:repeats], launches)
     many = planted("ddp", 1, STEADY)
@@ -152,7 +154,7 @@ def test_fewer_launches_are_a_direction(repeats: int, launches: str, why: str) -
     ):
         assert result.best is not None and result.best.name == "ddp"
         assert "Fastest" not in result.verdict
-        assert "A direction, no verdict" in result.verdict and why in result.verdict
+        assert "Not told apart yet" in result.verdict and why in result.verdict
 
 
 def test_placements_that_intervals_do_not_tell_apart_are_said_to_be_so() -> None:
@@ -162,7 +164,8 @@ def test_placements_that_intervals_do_not_tell_apart_are_said_to_be_so() -> None
     assert result.verdict.startswith("Not told apart: ddp")
     single = [near[:1], planted("ddp", 2, DDP[:1])]
     result = result_of(planted("ddp", 1, STEADY), *single)
-    assert result.rivals == ["replicated_allreduce"] and "not told apart from" in result.verdict
+    assert result.rivals == ["replicated_allreduce"]
+    assert result.verdict.startswith("Not told apart: ddp") and "Fastest" not in result.verdict
 
 
 def test_no_placement_is_called_fastest_where_none_was_reached() -> None:
@@ -211,6 +214,44 @@ def test_what_a_slow_batch_takes_is_not_called_computing() -> None:
     assert "7 input workers a device would hide it" in result.verdict
     assert "samples/s with its input" in result._repr_html_()
     assert "with its input" in "\n".join(lines(result))
+
+
+def test_a_race_goes_on_by_launches_until_its_budget_ends() -> None:
+    """Three ways on a made-up machine that measures what it is told to, and no more once its budget
+    is used up; one of them fails.
+    """
+    steps_ms = {("ddp", 1): 10.0, ("ddp", 2): 12.0, ("exp2", 2): 90.0, ("exp4", 2): 0.0}
+    runs = {key: planted(*key, [1.0])[0].run for key in steps_ms}
+    for left, launches in ((99, 3), (7, 2)):
+        records, asked = list[Record](), list[int]()
+
+        def result(records: list[Record] = records) -> Result:
+            return Result.of(described(), [*runs.values()], {}, records, Path("nowhere"), 20.0)
+
+        def measure(
+            chosen: Sequence[Point],
+            again: bool,
+            left: int = left,
+            records: list[Record] = records,
+            asked: list[int] = asked,
+        ) -> list[str]:
+            asked.append(len(chosen))
+            assert again == (len(asked) > 1)
+            for point in chosen[: max(0, left - len(records))]:
+                steps = [steps_ms[point.run.placement, point.run.devices]] * (point.repeat + 1)
+                made = planted(point.run.placement, point.run.devices, [ms or 1 for ms in steps])
+                told = {"launch_id": f"launch{len(asked)}"}
+                if not steps[0]:
+                    told |= {"status": "failed", "reason": "it broke", "measurement": None}
+                records.append(made[-1].model_copy(update=told))
+            return []
+
+        assert raced(result, measure, 8, 30.0) == []
+        assert asked[0] == 5, "a window of each way, and a second one of one device"
+        found = result()
+        assert found.failed == {"exp4": "it broke"} and found.race is not None
+        assert found.race.launches == {ONE: launches, "ddp": launches, "exp2": 1}
+        assert found.verdict.startswith("Fastest: ddp" if launches == 3 else "Not told apart")
 
 
 def test_input_that_takes_nothing_is_not_spoken_of() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from multigpu.engines.common.timeline import with_parts
 from multigpu.records.intervals import Span, coalesced, hull, length, uncovered
 from multigpu.records.trace import (
     COPIES,
@@ -22,6 +23,7 @@ from multigpu.records.trace import (
     HostTotals,
     KernelTotals,
     Kind,
+    LayerTotals,
     Missing,
     Phase,
     ReplicaTrace,
@@ -317,12 +319,21 @@ def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> Tr
         }
         kernels.append(KernelTotals(name=name, calls=sum(calls), **times))
     kernels.sort(key=lambda one: (-one.total_s, one.name))
+    totals: dict[tuple[str, str, float], float] = defaultdict(float)
+    for part in parts:
+        for name, kind, share, seconds in part.get("layers", []):
+            totals[name, kind, share] += seconds
+    layers = [
+        LayerTotals(name=name, kind=kind, share=share, total_s=round(seconds, 7))
+        for (name, kind, share), seconds in sorted(totals.items(), key=lambda one: -one[1])
+    ]
     missing = {phase: why for part in parts for phase, why in part["missing"].items()}
     return TraceSummary(
         source=parts[0]["source"],
-        replicas=shifted,
+        replicas=with_parts(parts, shifted),
         kernels=kernels[:TOP_KERNELS],
         missing=missing,
         first_step=first_step,
         host_operations=[HostTotals(**one) for part in parts for one in part.get("host", [])],
+        layers=layers[:TOP_KERNELS],
     )

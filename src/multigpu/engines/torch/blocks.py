@@ -111,6 +111,8 @@ def gathered_parts(model: nn.Module) -> dict[str, nn.Module]:
     """Find what FSDP2 gathers at a time beside the rest: a Sequential's layers, else the repeated
     blocks; none where a parameter is one of two blocks.
     """
+    if (wanted := getattr(model, "shard", None)) is not None:  # what the user's job names
+        return blocks_of(model.get_submodule("model"), wanted)
     if isinstance(model, nn.Sequential):
         return {name: part for name, part in model.named_children() if list(part.parameters())}
     blocks = blocks_of(model, None)

@@ -6,6 +6,7 @@ from multigpu.engines.common.context import all_replicated, check_carried
 from multigpu.engines.torch.data_parallel import DataParallelTrainer
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
+from multigpu.engines.torch.own_update import job_of
 from multigpu.engines.torch.replicated import (
     AveragedTrainer,
     ReplicatedTrainer,
@@ -17,6 +18,7 @@ from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
 from multigpu.placements.row import Placement
+from multigpu.spec.errors import Unsupported
 
 
 def build_trainer(context: Context) -> Any:
@@ -25,6 +27,11 @@ def build_trainer(context: Context) -> Any:
     """
     trainer = trainer_of(context.placement, context.run.processes)
     check_carried(trainer, context.placement)
+    if job_of(context.model) is not None and not issubclass(trainer, ReplicatedTrainer):
+        raise Unsupported(
+            f"the job's own update is not carried out by placement {context.placement.name!r}:"
+            " choose ddp, zero1, fsdp2, or another that has replicas"
+        )
     return trainer(context)
 
 

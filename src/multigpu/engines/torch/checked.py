@@ -19,12 +19,14 @@ from multigpu.engines.torch import object_collectives, session
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
 from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
 from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
 from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.records.record import Equivalence
+from multigpu.spec.model import Optimizer
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, part_of
 from multigpu.workloads.sources import open_source
@@ -44,6 +46,15 @@ def _module(context: Context) -> nn.Module:
 
 def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimizer:
     rule, parameters = context.rule, list(module.parameters())
+    if (job := job_of(context.model)) is not None:
+        told = own_optimizer(job, parameters, False) or plain_rule(rule, parameters)
+        settle(told, job, False)
+        return told
+    return plain_rule(rule, parameters)
+
+
+def plain_rule(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The library's optimizer of a rule, operation by operation."""
     plain: dict[str, Any] = {
         "lr": rule.rate,
         "weight_decay": rule.weight_decay,

@@ -19,6 +19,7 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.masters import Masters
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
+from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import (
@@ -57,6 +58,7 @@ class ReplicatedTrainer(Trainer):
         device, dtype = self.device.torch, self.device.dtype
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
+        self.job = job_of(context.model)
         if run.precision == "bf16_params" and placement.variables == "replica":
             self.masters = Masters(self.parameters)
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
@@ -87,6 +89,14 @@ class ReplicatedTrainer(Trainer):
             self._wrap(counting=False)
         elif placement.reduces_gradients:
             self._flatten_gradients()
+        if self.job is not None:
+            settle(self.optimizer, self.job, self.updates_pieces)
+
+    @property
+    def updates_pieces(self) -> bool:
+        """Whether an optimizer here knows pieces of variables, and not whole ones."""
+        placement = self.context.placement
+        return "sharded" in (placement.update, placement.variables) and self.replicas > 1
 
     def refresh(self) -> None:
         if self.masters is not None:
@@ -94,6 +104,9 @@ class ReplicatedTrainer(Trainer):
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         rule, captured = self.context.rule, self.context.captured
+        if self.job is not None:
+            own = own_optimizer(self.job, parameters, self.updates_pieces)
+            return own or make_optimizer(rule, parameters, captured)
         if self.masters is not None:
             return self.masters.optimizer(rule, parameters, captured)
         optimizer = make_optimizer(rule, parameters, captured)

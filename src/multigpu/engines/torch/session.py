@@ -23,7 +23,7 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
-from multigpu.engines.torch.tracing import trace
+from multigpu.engines.torch.tracing import trace, waiting_for_input
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
@@ -84,7 +84,9 @@ class Session(RunSession):
     def step(self, index: int) -> list[Tensor]:
         """Each replica's share of the loss."""
         self.stage("step")
-        return self.trainer.step(self.shards(index))
+        with waiting_for_input():
+            shards = self.shards(index)
+        return self.trainer.step(shards)
 
     def waits(self, steps: int) -> list[list[float]]:
         """Of each shard, what its first `steps` steps waited for their batch, s; [] if kept."""
@@ -158,7 +160,8 @@ class Session(RunSession):
             energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
             parts[0]["energy"], last = energy.model_dump(), last + energy.steps
         if run.traced_steps:
-            traces = trace(run, self.devices.ranks, self.step, last, self.devices, barrier)
+            model = getattr(getattr(self.trainer, "module", None), "model", None)
+            traces = trace(run, self.devices.ranks, self.step, last, self.devices, barrier, model)
             parts = [part | {"trace": trace} for part, trace in zip(parts, traces, strict=True)]
         return parts
 

@@ -16,16 +16,23 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from multigpu.engines.common.timing import TimedDevice, advance
 from multigpu.engines.common.traced import Activity, Host, keep_whole, named_phases, replica_trace
+from multigpu.engines.torch.moments import (
+    INPUT,
+    LAUNCHES,
+    STEP,
+    layer_times,
+    layers_named,
+    timelines,
+)
 from multigpu.records.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
 from multigpu.spec.run import Run
 
-STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
-LAUNCHES = ("cuda_runtime", "cuda_driver")
 VIEWS = re.compile(
     r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach"
     r"|unsqueeze|squeeze|alias|split\w*|unbind"
@@ -46,6 +53,11 @@ def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
+def waiting_for_input() -> contextlib.AbstractContextManager[Any]:
+    """What the host does inside is waiting for a batch, or handing one over."""
+    return record_function(INPUT) if _tracing else _NOTHING
+
+
 def trace(
     run: Run,
     ranks: Sequence[int],
@@ -53,10 +65,13 @@ def trace(
     first: int,
     device: TimedDevice,
     barrier: Callable[[], None],
+    model: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet
-    before the first and after the last.
+    before the first and after the last. model: one whose layers are told apart, in eager steps of
+    one process a device.
     """
+    layered = model if run.execution == "eager" and len(ranks) == 1 else None
     global _tracing
     first, cuda = advance(run, step, first), run.device_type == "cuda"
     if "captured" in run.execution:
@@ -65,9 +80,12 @@ def trace(
         os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
     _tracing = True
     try:
-        with profile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-        ) as profiler:
+        with (
+            layers_named(layered),
+            profile(
+                activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+            ) as profiler,
+        ):
             step(first)
             device.synchronise()
             barrier()
@@ -84,10 +102,15 @@ def trace(
         written = file.read_bytes()
     keep_whole(run, f"rank{ranks[0]}.json", written)
     events = json.loads(written.decode(errors="replace"))
-    return [
+    parts = [
         read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward")
         for rank in ranks
     ]
+    if len(ranks) == 1:
+        parts[0] |= {"timelines": [one.model_dump() for one in timelines(events, cuda)]}
+    if layered is not None:
+        parts[0] |= {"layers": layer_times(events, cuda, layered)}
+    return parts
 
 
 def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:

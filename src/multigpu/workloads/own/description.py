@@ -54,6 +54,8 @@ class Described(Data):
         whether any number of samples will do.
     ragged: whether samples of different batches differ in length. reused: whether a batch is
         written over the one before.
+    own_update: what of the update is the job's own (`Job.own_update`). micro_steps: as the job's.
+    precision: that the job asks for ("": it was not kept).
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
@@ -74,6 +76,9 @@ class Described(Data):
     seldom: list[str] = []
     hooked: list[str] = []
     optimizer: dict[str, Any]
+    own_update: list[str] = []
+    micro_steps: int = 1
+    precision: str = ""
     structure: Any
     framework: Literal["torch", "tensorflow"] = "torch"
     leaves: Leaves = []

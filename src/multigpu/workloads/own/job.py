@@ -90,8 +90,13 @@ class Job:
         `loss(target, output)`, whose values are averaged. None: the model itself gives the loss of
         all that a batch holds, as its output, or a part of it called loss; by `training_step` where
         it has that (Lightning's modules).
-    optimizer: of `SGD`, `Adam` or `AdamW` of this package.
+    optimizer: of `SGD`, `Adam` or `AdamW` of this package; or a function of the parameters that
+        gives a `torch.optim.Optimizer`.
     batch_size: samples of each device.
+    gradient_clip: the largest norm of all gradients together. schedule: a function of the step that
+        gives a factor on the learning rate.
+    micro_steps: parts that each device's batch is cut into, whose gradients are reduced once.
+    shard: what FSDP2 gathers at a time: names or classes of modules, as in `multigpu.wrap`.
     name: in Records and tables; "": that of the model.
 
     Raises:
@@ -101,10 +106,14 @@ class Job:
     model: Any
     batch: Any
     loss: Callable[[Any, Any], Any] | None = None
-    optimizer: Optimizer = field(default_factory=lambda: SGD(0.01))
+    optimizer: Any = field(default_factory=lambda: SGD(0.01))
     batch_size: int = 32
     precision: Precision = "fp32"
     name: str = ""
+    gradient_clip: float | None = None
+    schedule: Callable[[int], float] | None = None
+    micro_steps: int = 1
+    shard: Any = None
     made_at: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -127,11 +136,13 @@ class Job:
                 f"loss = {self.loss!r}: give a function loss(output, target), or None where the"
                 " model gives its loss"
             )
-        if not isinstance(self.optimizer, Optimizer):
+        if not isinstance(self.optimizer, Optimizer) and not callable(self.optimizer):
             raise ValueError(
                 f"optimizer = {self.optimizer!r}: describe it with multigpu.SGD, multigpu.Adam or"
-                " multigpu.AdamW"
+                " multigpu.AdamW, or give a function of the parameters that gives a"
+                " torch.optim.Optimizer"
             )
+        self._check_steps()
         if (
             not isinstance(self.batch_size, int)
             or isinstance(self.batch_size, bool)
@@ -144,6 +155,41 @@ class Job:
             raise ValueError(
                 f"precision = {self.precision!r}: choose {', '.join(get_args(Precision))}"
             )
+
+    def _check_steps(self) -> None:
+        clip, parts = self.gradient_clip, self.micro_steps
+        number = isinstance(clip, numbers.Real) and not isinstance(clip, bool)
+        if clip is not None and not (number and 0 < clip < math.inf):
+            raise ValueError(
+                f"gradient_clip = {clip!r}: give the largest norm, a positive number, or None"
+            )
+        if self.schedule is not None and not callable(self.schedule):
+            raise ValueError(
+                f"schedule = {self.schedule!r}: give a function of the step that gives a factor on"
+                " the learning rate"
+            )
+        if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+            raise ValueError(
+                f"micro_steps = {parts!r}: give into how many parts a batch is cut, 1 or more"
+            )
+
+    @property
+    def rule(self) -> Optimizer:
+        """The update as the study knows it; of an optimizer of one's own the dearest that it
+        does.
+        """
+        own: Optimizer = self.optimizer
+        return own if isinstance(own, Optimizer) else Optimizer("adamw", 0.0)
+
+    @property
+    def own_update(self) -> list[str]:
+        """Return what of the update is more than a rule of the study's."""
+        told = {
+            "optimizer": not isinstance(self.optimizer, Optimizer),
+            "gradient_clip": self.gradient_clip is not None,
+            "schedule": self.schedule is not None,
+        }
+        return [name for name, given in told.items() if given]
 
     @property
     def title(self) -> str:

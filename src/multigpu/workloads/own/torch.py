@@ -183,6 +183,7 @@ class OwnStep(nn.Module):
     def __init__(self, job: Job, described: Described, values: Path | dict[str, Tensor]) -> None:
         super().__init__()
         self.job, self.described, self.values = job, described, values
+        self.shard = job.shard
         self.model = own_module(job)
         if _controlled:
             without_dropout(self.model)

@@ -1,0 +1,157 @@
+"""The race of a comparison, without a clock: given the windows measured so far, which ways are
+measured in the next launch, and what may be said of the leader.
+
+In the first round each way has a short window; in the second those that are not told apart from the
+leader have further launches; in the third the leader and its rival, until they are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from multigpu.analysis.statistics import chance_above
+
+LAUNCHES = 3
+"""Of each side, before a difference counts as a verdict: repeats of one launch resemble each
+other.
+"""
+
+MOST_DISTURBED = 3  # launches of a way of which every window was disturbed, before it is left so
+
+CHANCE = 0.01
+"""That the leader is called faster than another way and is not: at each look, shared out over the
+ways that are left. One of two equal ways is so called faster in 4% of races.
+"""
+
+UNKNOWN, LEAST, FREEDOM = 0.1, 0.01, 4.0
+"""By how much (in logarithms of rates) launches differ as long as there is one of each way; by how
+much at least, whatever few launches say; and the weight, in launches, of what all ways together say
+of that beside one way's own.
+"""
+
+
+class RaceWindow(NamedTuple):
+    """A stretch of timed steps: its way, the launch that measured it, samples/s, and whether
+    something else worked beside it.
+    """
+
+    way: str
+    launch: str
+    rate: float
+    disturbed: bool = False
+
+
+class RaceStanding(NamedTuple):
+    """A race so far. near: ways that are not told apart from the leader; behind: those that are;
+    each with the fastest first. launches: of each way, those with an undisturbed window.
+    """
+
+    leader: str
+    near: list[str]
+    behind: list[str]
+    launches: dict[str, int]
+
+    @property
+    def rival(self) -> str | None:
+        """The way that the leader is most likely to be mistaken for; None: it is alone."""
+        return next(iter([*self.near, *self.behind]), None)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the leader may be called the fastest: nothing is near, over enough launches of
+        both sides.
+        """
+        sides = [self.leader, *([self.rival] if self.rival else [])]
+        return not self.near and all(self.launches[side] >= LAUNCHES for side in sides)
+
+
+def by_launch(windows: Iterable[RaceWindow]) -> dict[str, list[float]]:
+    """Return the mean logarithm of each launch's undisturbed rates, by way and in their order."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for window in windows:
+        if not window.disturbed:
+            launches = found.setdefault(window.way, {})
+            launches.setdefault(window.launch, []).append(float(np.log(window.rate)))
+    return {way: [fmean(own) for own in each.values()] for way, each in found.items()}
+
+
+def gaps_of(leader: Sequence[float], other: Sequence[float]) -> list[float]:
+    """Return by how much the leader is ahead in each pair of launches: the first with the first,
+    which ran beside each other, and so on.
+    """
+    return [ahead - behind for ahead, behind in zip(leader, other, strict=False)]
+
+
+def standing(
+    windows: Iterable[RaceWindow], among: Iterable[str] | None = None
+) -> RaceStanding | None:
+    """Return who leads and which ways are not told apart from it; None: no window was undisturbed.
+
+    among: the ways that may lead (None: all).
+    """
+    every = by_launch(windows)
+    logs = {way: every[way] for way in (every if among is None else among) if way in every}
+    if not logs:
+        return None
+    ordered = sorted(logs, key=lambda way: -fmean(logs[way]))
+    leader = ordered[0]
+    gaps = {way: gaps_of(logs[leader], logs[way]) for way in ordered[1:]}
+    usual = usual_variance(gaps.values())
+    limit = CHANCE / max(1, len(gaps))
+    behind = [way for way in gaps if chance_of(gaps[way], usual) < limit]
+    near = [way for way in gaps if way not in behind]
+    return RaceStanding(leader, near, behind, {way: len(own) for way, own in logs.items()})
+
+
+def usual_variance(gaps: Iterable[Sequence[float]]) -> float:
+    """Return the variance of a gap from launch to launch, of all ways together."""
+    several = [np.asarray(own) for own in gaps if len(own) > 1]
+    if not several:
+        return UNKNOWN**2
+    squares = sum(float(((own - own.mean()) ** 2).sum()) for own in several)
+    return max(LEAST**2, squares / sum(len(own) - 1 for own in several))
+
+
+def chance_of(gaps: Sequence[float], usual: float) -> float:
+    """Return how likely gaps as large are of a leader that is no faster: Student's t of their mean,
+    whose variance is their own and the usual one, weighted by launches (a moderated t).
+    """
+    count, mean = len(gaps), fmean(gaps)
+    freedom = FREEDOM + count - 1
+    squares = sum((gap - mean) ** 2 for gap in gaps)
+    variance = (FREEDOM * usual + squares) / freedom
+    return float(chance_above(mean, variance / count, freedom))
+
+
+def next_launch(
+    ways: Sequence[str],
+    windows: Sequence[RaceWindow],
+    may_lead: Sequence[str],
+    base: str,
+    most: int,
+) -> list[str]:
+    """Return the ways that the next launch measures; none: the race is over.
+
+    Args:
+        ways: all that can run; may_lead: those of them among which a leader is looked for.
+        base: the way that rates are compared with, which has as many launches as a verdict needs.
+        most: launches of a way, at most.
+    """
+    met = {way: {w.launch for w in windows if w.way == way} for way in ways}
+    if unseen := [way for way in ways if not met[way]]:
+        return unseen
+    found = standing(windows, may_lead)
+    quiet = by_launch(windows)
+    again = [way for way in ways if way not in quiet and len(met[way]) < MOST_DISTURBED]
+    chosen = set(again)
+    if found is not None and not found.is_decided:
+        chosen |= {found.leader, *([found.rival] if found.rival else [])}
+        if found.launches[found.leader] < LAUNCHES:
+            chosen |= set(found.near)
+    if len(quiet.get(base, [])) < LAUNCHES:
+        chosen.add(base)
+    return [way for way in ways if way in chosen and len(met[way]) < most]

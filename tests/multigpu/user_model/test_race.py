@@ -1,0 +1,170 @@
+"""The race of a comparison on made-up rates: who is measured next, and who is named."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from multigpu.user_model.race import (
+    LAUNCHES,
+    MOST_DISTURBED,
+    RaceStanding,
+    RaceWindow,
+    next_launch,
+    standing,
+)
+
+ONE = "one device"
+Measure = Callable[[str, int], RaceWindow]
+
+
+def run_race(
+    ways: list[str], measure: Measure, most: int = 8, launches: int = 12
+) -> tuple[list[RaceWindow], list[list[str]]]:
+    """Windows of a whole race, two a launch, and what each launch measured; at most so many."""
+    windows: list[RaceWindow] = []
+    rounds: list[list[str]] = []
+    while len(rounds) < launches:
+        chosen = next_launch(ways, windows, ways, ways[0], most)
+        if not chosen:
+            break
+        number = len(rounds)
+        rounds.append(chosen)
+        windows += [measure(way, number) for _ in range(2) for way in chosen]
+    return windows, rounds
+
+
+def steady(rates: dict[str, float], noise: float = 0.01, seed: int = 0) -> Measure:
+    """Windows of these rates, each off by this much, in logarithms."""
+    draws = np.random.default_rng(seed)
+    return lambda way, launch: RaceWindow(
+        way, str(launch), rates[way] * float(np.exp(draws.normal(0, noise)))
+    )
+
+
+RATES = {ONE: 100.0, "ddp": 180.0, "fsdp2": 175.0, "exp4": 60.0, "exp2": 40.0}
+
+
+def ended(windows: list[RaceWindow]) -> RaceStanding:
+    found = standing(windows)
+    assert found is not None
+    return found
+
+
+def test_all_ways_have_one_launch_and_then_those_that_reach_the_leader() -> None:
+    windows, rounds = run_race(list(RATES), steady(RATES))
+    assert rounds[0] == list(RATES)
+    assert set(rounds[1]) == {ONE, "ddp", "fsdp2"}, "one device until it has enough launches too"
+    assert {"ddp", "fsdp2"} <= set(rounds[-1])
+    found = ended(windows)
+    assert found.leader == "ddp" and found.is_decided and found.rival == "fsdp2"
+    assert found.launches["ddp"] >= LAUNCHES and found.launches["exp2"] == 1
+
+
+def test_a_verdict_takes_three_launches_of_both_sides_however_clear_the_first_is() -> None:
+    rates = {ONE: 100.0, "ddp": 900.0}
+    windows, rounds = run_race(list(rates), steady(rates))
+    assert len(rounds) == LAUNCHES
+    for launches in range(1, LAUNCHES):
+        early = [window for window in windows if int(window.launch) < launches]
+        assert not ended(early).is_decided
+    assert ended(windows).is_decided
+
+
+def test_repeats_of_one_launch_do_not_count_as_launches() -> None:
+    windows = [RaceWindow(way, "0", rate) for way, rate in RATES.items() for _ in range(50)]
+    assert not ended(windows).is_decided and "fsdp2" in ended(windows).near
+
+
+def test_a_tie_is_not_told_apart_and_ends_with_the_launches_that_are_allowed() -> None:
+    rates = {ONE: 50.0, "ddp": 100.0, "zero1": 100.0}
+    decided = 0
+    for seed in range(100):
+        windows, rounds = run_race(list(rates), steady(rates, 0.03, seed), most=6)
+        decided += ended(windows).is_decided
+        assert len(rounds) <= 6
+    assert decided <= 8
+
+
+def test_disturbed_windows_are_measured_again_and_not_used() -> None:
+    quiet = steady(RATES)
+
+    def measure(way: str, launch: int) -> RaceWindow:
+        window = quiet(way, launch)
+        if launch == 0 and way == "ddp":
+            return window._replace(rate=window.rate / 10, disturbed=True)
+        return window
+
+    windows, rounds = run_race(list(RATES), measure)
+    assert "ddp" in rounds[1], "it has no window that counts"
+    assert ended(windows).leader == "ddp" and ended(windows).launches["ddp"] >= LAUNCHES
+    # where the flag is left out, the slow windows count
+    plain = [window._replace(disturbed=False) for window in windows if window.launch == "0"]
+    assert ended(plain).leader == "fsdp2"
+
+
+def test_a_way_that_is_always_disturbed_is_left() -> None:
+    quiet = steady(RATES)
+    windows, rounds = run_race(
+        list(RATES), lambda way, n: quiet(way, n)._replace(disturbed=way == "exp4")
+    )
+    assert sum("exp4" in chosen for chosen in rounds) == MOST_DISTURBED
+    assert "exp4" not in ended(windows).launches and ended(windows).leader == "ddp"
+    every = [window._replace(disturbed=True) for window in windows]
+    assert standing(every) is None
+
+
+def test_what_trains_something_else_is_measured_once_and_never_leads() -> None:
+    rates = RATES | {"local_sgd": 500.0}
+    windows = [RaceWindow(way, "0", rate) for way, rate in rates.items()]
+    chosen = next_launch(list(rates), windows, list(RATES), ONE, 8)
+    assert "local_sgd" not in chosen
+    assert standing(windows, RATES) == ended([w for w in windows if w.way in RATES])
+
+
+def test_launches_are_paired_so_that_a_drift_hides_no_difference() -> None:
+    """Each launch is 1.5 times as fast as the one before, and one way 5% faster than the other."""
+    drift = [
+        RaceWindow(way, str(n), rate * 1.5**n)
+        for n in range(4)
+        for way, rate in (("ddp", 105.0), ("zero1", 100.0))
+    ]
+    assert ended(drift).is_decided and ended(drift).leader == "ddp"
+    shuffled = [
+        w._replace(rate=w.rate * 1.5 ** (3 - 2 * int(w.launch))) if w.way == "ddp" else w
+        for w in drift
+    ]
+    assert not ended(shuffled).is_decided
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.1, 0.4])
+def test_a_wrong_leader_is_named_in_few_of_many_races(spread: float) -> None:
+    """Two to twelve ways, launches and windows that wander by up to 6 and 8%, one in ten windows
+    disturbed: 700 races of each spread.
+    """
+    draws = np.random.default_rng(int(1000 * spread))
+    wrong = decided = 0
+    for _ in range(700):
+        ways = [f"way{number}" for number in range(int(draws.integers(2, 13)))]
+        true = {way: draws.normal(0, spread) for way in ways}
+        of_launch, of_window = draws.uniform(0.002, 0.06), draws.uniform(0.005, 0.08)
+        offsets: dict[tuple[str, int], float] = {}
+
+        def measure(
+            way: str,
+            launch: int,
+            true: dict[str, float] = true,
+            offsets: dict[tuple[str, int], float] = offsets,
+            wander: tuple[float, float] = (of_launch, of_window),
+        ) -> RaceWindow:
+            offset = offsets.setdefault((way, launch), draws.normal(0, wander[0]))
+            disturbed = bool(draws.random() < 0.1)
+            slowed = draws.uniform(0.1, 1) if disturbed else 0.0
+            log = true[way] + offset + draws.normal(0, wander[1]) - slowed
+            return RaceWindow(way, str(launch), float(np.exp(log)), disturbed)
+
+        found = ended(run_race(ways, measure)[0])
+        decided += found.is_decided
+        wrong += found.is_decided and found.leader != max(ways, key=true.__getitem__)
+    assert wrong <= 0.05 * 700
+    assert decided >= {0.01: 0.0, 0.1: 0.2, 0.4: 0.5}[spread] * 700
