@@ -29,7 +29,9 @@ def test_c36_holds_if_copies_make_the_difference_and_c51_if_kernels_lead() -> No
     one = two_towers("single", 2.0, trace_of(1, 0, 0, sparse_ms=2.0))
     for copies_ms, sparse_ms, verdict in ((0.5, 2.0, "holds"), (0.05, 0.5, "does not hold")):
         two = two_towers("tower_per_gpu", 2.5, trace_of(2, copies_ms, copies_ms, sparse_ms=0.5))
-        assert evaluate(find_claim("C36"), trace_table([*one, *two])).verdict == verdict
+        here = " here" * (verdict == "does not hold")  # a sentence about other links
+        found = evaluate(find_claim("C36"), trace_table([*one, *two])).verdict
+        assert found == verdict + here
         assert (
             evaluate(
                 find_claim("C51"),
@@ -139,7 +141,7 @@ def test_the_document_read_back_from_records_of_its_own_figures() -> None:
     [
         ("C6", "forward_s", lambda devices: 0.75),
         ("C6", "forward_s", lambda devices: 1.125 if devices == 1 else 0.75),
-        ("C7", "backward_s", lambda devices: 1.5),
+        ("C7", "backward_s", lambda devices: 1.5 if devices == 1 else 1.4),
         # it grows by more than forward
         (
             "C7",
