@@ -66,11 +66,12 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
         if not rows:
             continue
         advice = advise(job, table)
+        assert (best := advice.best) is not None
         medians = {
             row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
             for row in rows
             # what was repeated less than a headline leads only where it is surely faster
-            if row["tier"] == "headline" or row["keys"] == advice.best["keys"]  # type: ignore[index]
+            if row["tier"] == "headline" or row["keys"] == best["keys"]
         }
         assert advice.best is not None and advice.best["machine"] == job["machine"].iloc[0]
         # pooled rate and median may order near-equals differently, by what repeats vary
