@@ -66,7 +66,8 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
         if not rows:
             continue
         advice = advise(job, table)
-        assert (best := advice.best) is not None
+        best = advice.best
+        assert best is not None
         medians = {
             row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
             for row in rows
