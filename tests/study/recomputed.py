@@ -12,6 +12,7 @@ import math
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -76,18 +77,46 @@ def ratio(
     over: list[dict[str, Any]],
     under: list[dict[str, Any]],
     per_device: bool,
+    boots_alike: bool = False,
 ) -> float:
-    """The product of the geometric means of the `over` sides by that of the `under` sides."""
+    """The product of the geometric means of the `over` sides by that of the `under` sides.
+
+    boots_alike: each boot of a side counts as much, however many repeats it has.
+    """
     logs = 0.0
     for sign, sides in ((1, over), (-1, under)):
         for side in sides:
-            values = [
-                quantity(record, name) / (field(record, "devices") if per_device else 1)
-                for record in own
-                if fits(record, side)
-            ]
-            logs += sign * math.fsum(map(math.log, values)) / len(values)
+            values: dict[str, list[float]] = {}
+            for number, record in enumerate(own):
+                if fits(record, side):
+                    boot = boot_of(record) if boots_alike else str(number)
+                    rate = quantity(record, name) / (field(record, "devices") if per_device else 1)
+                    values.setdefault(boot, []).append(math.log(rate))
+            logs += sign * fmean(map(fmean, values.values()))
     return math.exp(logs)
+
+
+def boot_of(record: Mapping[str, Any]) -> str:
+    """The boot that a Record names; one that is not named is its commit's."""
+    return str(record.get("boot") or record["commit"])
+
+
+def ratios_of_boots(
+    own: list[Mapping[str, Any]],
+    name: str,
+    over: list[dict[str, Any]],
+    under: list[dict[str, Any]],
+    per_device: bool,
+) -> list[float]:
+    """`ratio` within each boot that has Records of all sides."""
+    boots: dict[str, list[Mapping[str, Any]]] = {}
+    for record in own:
+        boots.setdefault(boot_of(record), []).append(record)
+    return [
+        ratio(inside, name, over, under, per_device)
+        for inside in boots.values()
+        if all(any(fits(record, side) for record in inside) for side in (*over, *under))
+    ]
 
 
 def missing(record: Mapping[str, Any]) -> tuple[float, float]:

@@ -303,7 +303,9 @@ def test_a_tracer_knows_whether_its_run_updates_in_backward(
     more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(tracing, "read_events", lambda *arguments: asked.append(arguments[1:]))
+    monkeypatch.setattr(
+        tracing, "read_events", lambda *arguments: asked.append(arguments[1:]) or {}
+    )
     for name in ("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"):
         monkeypatch.setenv(name, "1")  # which tracing a captured step sets: it ends with this test
     run = traced_run(

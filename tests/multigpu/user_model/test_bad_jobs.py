@@ -135,7 +135,7 @@ BAD = {
         "job = ",
         "nothing can be learned",
     ),
-    "no optimizer": ("mg.SGD(0.1)", "torch.optim.SGD", "job = ", "multigpu.SGD"),
+    "no optimizer": ("mg.SGD(0.1)", "0.1", "job = ", "multigpu.SGD"),
     "no batch size": ("batch_size=2", "batch_size=0", "job = ", "batch_size = 0"),
     "another name": ("job = ", "other = ", "", "its jobs are other"),
 }

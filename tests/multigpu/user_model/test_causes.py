@@ -34,7 +34,7 @@ FIRST_LINES = {
 OVER = {"slow_link": "replicated_allreduce"}
 """Whose collectives the job's own code can slow: those of the library's C++ it does not reach."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

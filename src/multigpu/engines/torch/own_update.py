@@ -4,7 +4,7 @@ own, gradients clipped, a schedule of learning rates.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
-from multigpu.workloads.own.job import Job, telling
+
+if TYPE_CHECKING:
+    from multigpu.workloads.own.job import Job
 
 ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers that update a piece of a parameter as they update the whole."""
@@ -34,7 +36,7 @@ def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any
     """
     if "optimizer" not in job.own_update:
         return None
-    with telling("optimizer", job.made_at):
+    with job.telling("optimizer"):
         made = job.optimizer(parameters)
     kind = type(made).__name__
     if not isinstance(made, torch.optim.Optimizer):
@@ -70,6 +72,6 @@ def settle(optimizer: torch.optim.Optimizer, job: Job, pieces: bool) -> None:
     if most is not None:
         optimizer.register_step_pre_hook(clip)
     if job.schedule is not None:
-        with telling("schedule", job.made_at):
+        with job.telling("schedule"):
             follows = LambdaLR(optimizer, job.schedule)
         optimizer.register_step_post_hook(lambda *_: follows.step())

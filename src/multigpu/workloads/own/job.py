@@ -9,7 +9,7 @@ import numbers
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -172,6 +172,10 @@ class Job:
             raise ValueError(
                 f"micro_steps = {parts!r}: give into how many parts a batch is cut, 1 or more"
             )
+
+    def telling(self, what: str) -> AbstractContextManager[None]:
+        """Turn what this part of the job raises into a sentence that says where the job is made."""
+        return telling(what, self.made_at)
 
     @property
     def rule(self) -> Optimizer:
