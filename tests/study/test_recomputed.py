@@ -55,7 +55,7 @@ def test_every_deciding_ratio_of_runs_comes_out_again() -> None:
                     if found == pytest.approx(setting.estimate, rel=1e-3):
                         compared += 1
                         continue
-                    # several boots weigh by their spread: near what each plain way of weighing gives
+                    # several boots weigh by their spread: near what each plain way gives
                     of = (own, contrast.quantity, *sides, contrast.per_device)
                     around = [found, recomputed.ratio(*of, boots_alike=True)]
                     around += recomputed.ratios_of_boots(*of)

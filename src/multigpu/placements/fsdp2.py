@@ -8,9 +8,9 @@ PLACEMENT = Placement(
     summary=(
         "Every device keeps a piece of each variable, of its gradient and of the optimiser’s"
         " states. An all-gather brings together the variables of a part of the model (each of"
-        " its repeated blocks, and the rest) before its forward and, unless they are kept, again"
-        " before its backward, each time for that long; a reduce-scatter sums its gradients while"
-        " backward goes on."
+        " its repeated blocks, and the rest) before its forward pass. Unless they are kept, they"
+        " are freed after it and gathered again before its backward pass. A reduce-scatter sums"
+        " its gradients while backward goes on."
     ),
     variables="sharded",
     lookup="replica",

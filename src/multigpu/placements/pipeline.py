@@ -16,7 +16,7 @@ PLACEMENT = Placement(
     summary=(
         "Consecutive layers form a stage a device, or two, each worked on by a process of its own."
         " Activations of micro-batches travel from stage to stage and their gradients back, in the"
-        " order of a schedule; a table that the first and the last stage share is kept by both,"
+        " order of a schedule. A table that the first and the last stage share is kept by both,"
         " which add up its gradients. Further devices hold further copies of the model."
     ),
     variables="sections",
