@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.verify import measured_again, raw_records
+from multigpu.analysis.measured_again import measured_again
+from multigpu.analysis.verify import raw_records
 from multigpu.cli.main import main
 from multigpu.records import store as stores
 from multigpu.records.packing import stores_of

@@ -10,10 +10,11 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.matrix import as_text, matrix, table_job
+from multigpu.analysis.measured_again import measured_again
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import frames
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.analysis.verify import EXCEPTIONS, altered_files, lines, measured_again, verify
+from multigpu.analysis.verify import EXCEPTIONS, altered_files, lines, verify
 from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
 from multigpu.records.packing import FEWEST, pack, share, stores_of
