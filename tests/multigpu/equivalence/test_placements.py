@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from multigpu.engines.torch.averaged import TRAINED
 from multigpu.engines.torch.fully_sharded import CountedScatter
-from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements import placements
 from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.placements.step_bytes import step_bytes

@@ -3,15 +3,12 @@
 from typing import Any
 
 from multigpu.engines.common.context import all_replicated, check_carried
+from multigpu.engines.torch.averaged import AveragedTrainer
 from multigpu.engines.torch.data_parallel import DataParallelTrainer
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.own_update import job_of
-from multigpu.engines.torch.replicated import (
-    AveragedTrainer,
-    ReplicatedTrainer,
-    ShardedUpdateTrainer,
-)
+from multigpu.engines.torch.replicated import ReplicatedTrainer, ShardedUpdateTrainer
 from multigpu.engines.torch.scattered import ScatteredTrainer
 from multigpu.engines.torch.scheduled import ScheduledTrainer
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer

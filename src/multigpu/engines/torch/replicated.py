@@ -28,9 +28,7 @@ from multigpu.engines.torch.variables import (
     flat_gradients,
     make_optimizer,
     strided_view,
-    views_of,
 )
-from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import laid_out
 
 
@@ -321,39 +319,3 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         with phase("pull"):
             self.wire.all_gather(self.values, self.stretch.detach())
         return losses
-
-
-# kept among the optimizer's own settings, so that a checkpoint of these holds it
-TRAINED = "steps_since_average"
-
-
-class AveragedTrainer(ReplicatedTrainer):
-    """Independent replicas, but for the mean. Optimizer states and running statistics stay each
-    replica's own.
-    """
-
-    carries = Carries({"average": (False,)})
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self.every = semantics_of(context.run).every
-        self.optimizer.param_groups[0][TRAINED] = 0
-
-    def step(self, shards: list[Shard]) -> list[Tensor]:
-        losses = super().step(shards)
-        settings = self.optimizer.param_groups[0]
-        settings[TRAINED] = (settings[TRAINED] + 1) % self.every
-        if settings[TRAINED] == 0 and self.replicas > 1:
-            with phase("merge"):
-                self._average()
-        return losses
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        variables: list[Tensor] = list(self.parameters.values())
-        flat = variables[0].new_empty(sum(variable.numel() for variable in variables))
-        stretches = views_of(flat, variables)
-        torch._foreach_copy_(stretches, variables)
-        self.wire.all_reduce(flat)
-        torch._foreach_copy_(variables, stretches)
-        torch._foreach_div_(variables, self.replicas)
