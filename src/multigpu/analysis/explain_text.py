@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.advise import point_dict
+from multigpu.analysis.advise_text import point_dict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key

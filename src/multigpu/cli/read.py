@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.analysis.advise import advised
+from multigpu.analysis.advise_text import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.matrix import as_text, matrix, table_job

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.advise import advised
+from multigpu.analysis.advise_text import advised
 from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import (
     also,

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multigpu import paths
-from multigpu.analysis.advise import Advice, advise, advised, rankings, sentences
+from multigpu.analysis.advise import Advice, advise, rankings
+from multigpu.analysis.advise_text import advised, sentences
 from multigpu.analysis.compare import best_single, ratio_columns
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import (

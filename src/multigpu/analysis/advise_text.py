@@ -1,0 +1,222 @@
+"""What `python -m multigpu advise` says, as text or JSON."""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.advise import Advice, rankings
+from multigpu.analysis.compare import EQUAL
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.expected import DEFAULTS, expected
+from multigpu.analysis.fields import POINT
+from multigpu.analysis.limits import mfu_of
+from multigpu.analysis.memory import room_for
+from multigpu.analysis.points import where
+from multigpu.analysis.query import (
+    measure_command,
+    run_of,
+)
+from multigpu.analysis.read import frames
+from multigpu.analysis.words import (
+    device_word,
+    devices_text,
+    job_words,
+    joined,
+    missing,
+    number,
+    repeats_words,
+    way_words,
+)
+from multigpu.build import build_run
+from multigpu.workloads import workloads
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The advice, what it gains, what is as good, and what to repeat."""
+    best, single, over = advice.best, advice.single, advice.over_single
+    if best is None:
+        return [
+            "None of what was measured trains one model on the global batch, so nothing can be"
+            " advised."
+        ]
+    device, devices = (
+        device_word(best["device_type"]),
+        devices_text(best["devices"], best["device_type"]),
+    )
+    lines = [
+        f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval},"
+        f" {repeats_words(best)}."
+    ]
+    if single is not None and over is not None:
+        if (over.high if over.known else over.value) < 1:
+            alone = (
+                f"Take one {device}: {way_words(single)} trains"
+                f" {estimate(single, 'rate'):rate interval}"
+            )
+            lines = [
+                f"{alone}; the fastest on {devices}, {way_words(best)}, reaches"
+                f" {over:times interval} times that."
+            ]
+        else:
+            lines.append(
+                f"That is {over:times interval} times one {device} at its best"
+                f" ({way_words(single)})."
+            )
+    if advice.replicas is not None and over is not None:
+        lines.append(
+            f"That is {over:times interval} times one {device} as independent replicas train on"
+            f" each of {devices}, with the same kernels; none was measured alone with them."
+        )
+    equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
+    if equal:
+        more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
+        lines.append(
+            f"Not told apart from it: {joined([*(f'“{way}”' for way in equal[:3]), *more])}."
+        )
+    for _, once in where(advice.ranked, standing="faster, single run").head(1).iterrows():
+        lines.append(
+            f"{way_words(once)} was {once['of_best']:.2f} times as fast in a single run: repeat it"
+            " before you take it."
+        )
+    return lines
+
+
+def as_text(advice: Advice) -> str:
+    """A ranking for a terminal."""
+    first = advice.ranked.iloc[0]
+    shown = advice.ranked.assign(
+        way=[way_words(row) for _, row in advice.ranked.iterrows()],
+        rate_=[f"{estimate(row, 'rate'):rate interval}" for _, row in advice.ranked.iterrows()],
+        share=["–" if missing(value) else f"{value:.0%}" for value in advice.ranked["of_best"]],
+        gib=[
+            "–" if missing(value) else f"{value:.1f}" for value in advice.ranked["peak_memory_gib"]
+        ],
+        said=["" if value == "slower" else value for value in advice.ranked["standing"]],
+    )
+    heads = {
+        "way": "placement and way",
+        "rate_": "rate (95%)",
+        "share": "of best",
+        "n": "n",
+        "gib": "GiB",
+        "said": "",
+    }
+    cells = [list(heads.values()), *shown[list(heads)].astype(str).to_numpy().tolist()]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
+    lines = [
+        *sentences(advice),
+        "",
+        f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}",
+        "",
+    ]
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+    others = {
+        kind: training
+        for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True)
+        if training
+    }
+    lines += ["", *(f"{kind}: {training}" for kind, training in others.items())] if others else []
+    lines += [f"repeat: {command}"] if (command := again(advice)) else []
+    failed = [
+        f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}"
+        for _, row in advice.failed.iterrows()
+    ]
+    return "\n".join([*lines, *(["", "tried and not measured:", *failed] if failed else [])])
+
+
+def again(advice: Advice) -> str:
+    """The command that repeats a single run that was faster; "" without one."""
+    once = (
+        where(advice.ranked, standing="faster, single run") if len(advice.ranked) else advice.ranked
+    )
+    return measure_command(run_of(once.iloc[0])) + " --repeats 5" if len(once) else ""
+
+
+def point_dict(row: pd.Series) -> dict[str, Any]:
+    """A point's fields and figures, with the keys of its Records."""
+    figures = ("n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib")
+    return {name: number(row[name]) for name in (*POINT, *figures)} | {
+        "mfu": number(mfu_of(row)),
+        "keys": str(row["keys"]).split(", "),
+    }
+
+
+def as_dict(advice: Advice) -> dict[str, Any]:
+    """A ranking for a program; null for what was not measured."""
+    own, over = ("kind", "standing", "of_best"), advice.over_single or Estimate(math.nan)
+    return {
+        "advice": " ".join(sentences(advice)),
+        "machine": advice.ranked.iloc[0]["machine"],
+        "ranked": [
+            {name: number(row[name]) for name in own}
+            | {"way": way_words(row), "point": point_dict(row)}
+            for _, row in advice.ranked.iterrows()
+        ],
+        "one_best": None if advice.single is None else point_dict(advice.single),
+        "replicas": None if advice.replicas is None else point_dict(advice.replicas),
+        "over_one_best": {
+            "ratio": number(over.value),
+            "_low": number(over.low),
+            "_high": number(over.high),
+        },
+        "repeat": again(advice) or None,
+        "failed": [
+            {"way": way_words(row), "status": row["status"], "reason": row["reason"]}
+            for _, row in advice.failed.iterrows()
+        ],
+    }
+
+
+def advised(
+    runs: Path,
+    fields: Mapping[str, Any],
+    machine: str | None = None,
+    most: int = 2,
+    form: str = "text",
+) -> str:
+    """The answer of `python -m multigpu advise`, as text or JSON. ValueError: no workload, an
+    unknown value or machine, a limit below 1.
+    """
+    if most < 1:
+        raise ValueError(f"--limit {most}: at least 1 job is needed")
+    if "workload" not in fields:
+        raise ValueError(
+            f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run"
+            " if wanted"
+        )
+    found, rest = rankings(frames(runs)[1], fields, machine, most)
+    ahead = None if found else expected(runs, fields, machine)
+    short = [
+        row
+        for one in found
+        for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()
+    ]
+    planned = [ahead.run] if ahead else []
+    if not found and not ahead and "model" in fields:
+        with suppress(ValueError):  # such a Run cannot be
+            planned = [build_run(**{**DEFAULTS, **fields})]
+    rooms = [room_for(runs, run, machine) for run in (*map(run_of, short), *planned)]
+    memory = [room.text() for room in rooms if room]
+    if form == "json":
+        return json.dumps(
+            {
+                "jobs": [as_dict(one) for one in found],
+                "note": rest,
+                "forecast": ahead and ahead.as_dict(),
+                "memory": memory,
+            },
+            indent=1,
+        )
+    return "\n\n".join(
+        filter(
+            None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]
+        )
+    )
