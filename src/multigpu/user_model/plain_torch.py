@@ -17,9 +17,9 @@ from multigpu.workloads.own.description import PREFIX, Described
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.torch import OwnStep, comparable, loss_of, owner_of, variables_of
 
-MOVED = 1e-3
+MOVED = 0.05
 """Of a parameter's largest number, how far a step of the comparison moves it: far enough that a
-second copy that stays behind shows.
+second copy that stays behind shows, in fp32 too, where `APART` is 1e-3.
 """
 
 LEAST = 1e-9

@@ -175,7 +175,7 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
     steps = 3 * STEPS if expected_of(name).get("differs") else STEPS
     run = run_of(job, found).model_copy(update={"precision": "fp64"})
     builder = importlib.import_module("multigpu.workloads.own.torch")
-    source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
+    source = Kept(open_source(run), [0, 1], steps, torch.get_default_dtype())
     with builder.comparable(torch.float64):
         context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
         values, losses = train_reference(context, source, steps, [0, 1])
