@@ -15,7 +15,7 @@ from multigpu.placements.row import Placement
 from multigpu.runner.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.spec.run import Run
 from multigpu.user_model.examining import Examined
-from multigpu.user_model.result import kept_runs
+from multigpu.user_model.kept import kept_runs
 from multigpu.workloads.own.description import Described, model_of
 from multigpu.workloads.own.job import Job
 

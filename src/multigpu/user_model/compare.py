@@ -28,11 +28,12 @@ from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
 from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, check_count
 from multigpu.user_model.examining import examine_apart as examine
+from multigpu.user_model.kept import keep
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.user_model.page import lines
 from multigpu.user_model.placed import ONE, called
 from multigpu.user_model.race import next_launch
-from multigpu.user_model.result import Result, keep
+from multigpu.user_model.result import Result
 from multigpu.workloads.own.description import know, without_values
 from multigpu.workloads.own.job import Job
 

@@ -22,7 +22,7 @@ from multigpu.machine.process import WITH_KERAS, end_with_parent
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.spec.errors import JobError, of_a_signal
 from multigpu.spec.schema import Data
-from multigpu.user_model.examine import code_of, describe
+from multigpu.user_model.describe import code_of, describe
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job, Precision, load_job, pack, sentence, unpack
 

@@ -16,11 +16,11 @@ import pandas as pd
 from multigpu.analysis.compare import ratio_columns
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
-from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.records.record import Equivalence, Record, RecordStore
 from multigpu.spec.run import Run
 from multigpu.user_model.ahead import forecast
+from multigpu.user_model.kept import KEPT, kept_runs
 from multigpu.user_model.page import page
 from multigpu.user_model.parts import parts
 from multigpu.user_model.placed import Placed, called, changes_precision
@@ -29,8 +29,6 @@ from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
-
-KEPT = "comparison.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,28 +314,6 @@ class Result:
         path = self.folder / "index.html"
         path.write_text(page(self))
         return path
-
-
-def keep(
-    folder: Path,
-    described: Described,
-    runs: Sequence[Run],
-    refused: dict[str, str],
-    budget_s: float,
-) -> None:
-    """Write what `compared` wants beside the Records: comparison.json of the folder."""
-    told = {"model": described.name, "refused": refused, "budget_s": budget_s}
-    (folder / KEPT).write_text(
-        json.dumps(
-            {**told, "runs": [run.model_dump(exclude_defaults=True) for run in runs]}, indent=1
-        )
-    )
-
-
-def kept_runs(folder: Path, model: str) -> list[Run]:
-    """The Runs of the comparison of this model that is in a folder; none where there is none."""
-    told = json.loads((folder / KEPT).read_text()) if (folder / KEPT).is_file() else {}
-    return [build_run(**fields) for fields in told["runs"]] if told.get("model") == model else []
 
 
 def compared(folder: str | Path) -> Result:

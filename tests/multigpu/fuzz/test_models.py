@@ -20,7 +20,7 @@ from multigpu.engines.torch.trainer import open_context
 from multigpu.spec.errors import JobError
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import candidate_runs
-from multigpu.user_model.examine import describe
+from multigpu.user_model.describe import describe
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.sources import open_source

@@ -11,10 +11,11 @@ from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
-from multigpu.user_model.examine import describe
+from multigpu.user_model.describe import describe
+from multigpu.user_model.kept import keep
 from multigpu.user_model.parts import INPUT, SIX_NAMES, traced_of
 from multigpu.user_model.placed import ONE
-from multigpu.user_model.result import Result, compared, keep
+from multigpu.user_model.result import Result, compared
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job

@@ -22,9 +22,10 @@ from multigpu.records.record import RecordStore
 from multigpu.report.notebooks import execute_one, read_notebook
 from multigpu.runner.point import Point
 from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
-from multigpu.user_model.examine import describe
+from multigpu.user_model.describe import describe
+from multigpu.user_model.kept import keep
 from multigpu.user_model.placed import ONE
-from multigpu.user_model.result import Result, compared, keep
+from multigpu.user_model.result import Result, compared
 from multigpu.workloads import description_of
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job

@@ -17,9 +17,10 @@ from multigpu import Job
 from multigpu.records.record import RecordStore
 from multigpu.spec.errors import JobError
 from multigpu.user_model.candidates import candidate_runs
-from multigpu.user_model.examine import describe
+from multigpu.user_model.describe import describe
+from multigpu.user_model.kept import keep
 from multigpu.user_model.page import lines, page
-from multigpu.user_model.result import compared, keep
+from multigpu.user_model.result import compared
 from multigpu.workloads.own import seals
 from multigpu.workloads.own.description import FOLDERS, Described, know
 from multigpu.workloads.own.job import opened, pack, unpack

@@ -29,8 +29,9 @@ from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.spec.run import Run
 from multigpu.user_model.compare import Budget, candidate_runs, measured_within
-from multigpu.user_model.examine import describe
-from multigpu.user_model.result import Result, keep
+from multigpu.user_model.describe import describe
+from multigpu.user_model.kept import keep
+from multigpu.user_model.result import Result
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import load_job
 from multigpu.workloads.sources import open_source
@@ -60,6 +61,7 @@ CHEAP = (
     "rare_branch",
     "recommender",
     "tagger_of_ragged_batches",
+    "weight_by_its_data",
     "weight_in_a_list",
 )
 PLACED = (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.user_model.examine import framework_of
+from multigpu.user_model.describe import framework_of
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result
 from multigpu.workloads import description_of

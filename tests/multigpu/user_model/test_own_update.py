@@ -18,9 +18,10 @@ from multigpu.runner.point import Point
 from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.compare import measured_within
-from multigpu.user_model.examine import describe
+from multigpu.user_model.describe import describe
+from multigpu.user_model.kept import keep
 from multigpu.user_model.placed import ONE
-from multigpu.user_model.result import compared, keep
+from multigpu.user_model.result import compared
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.multigpu.user_model.causes import Net, samples

@@ -1,0 +1,110 @@
+"""Describe a user's job: examine it here, and write what placements must know into a folder."""
+
+import contextlib
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Literal
+
+from multigpu.user_model.drawn import several
+from multigpu.user_model.examine import SAMPLES, Examination
+from multigpu.user_model.feeding import making_of
+from multigpu.workloads.own.description import Described
+from multigpu.workloads.own.job import Job, pack, telling
+from multigpu.workloads.own.seals import keep_packed
+from multigpu.workloads.own.seeding import undisturbed
+
+
+def code_of(job: Job) -> bytes:
+    """The text of what the job is made of, as far as it has one: whether it is the one that was
+    measured before.
+    """
+    texts = [repr((job.batch_size, job.precision))]
+    further = (job.gradient_clip, job.micro_steps, repr(job.shard))
+    texts += [repr(further)] if further != (None, 1, "None") else []
+    own = [part for part in (job.optimizer, job.schedule) if callable(part)]
+    for part in (job.model, job.batch, job.loss, *own):
+        try:
+            texts.append(
+                inspect.getsource(
+                    part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+                )
+            )
+        except (OSError, TypeError):
+            texts.append(repr(type(part)))
+    return "\n".join(texts).encode()
+
+
+def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
+    """Which framework the job's model is of: a model, its class, or what makes one (else a
+    JobError); Keras' run on TensorFlow here.
+    """
+    made = job.model
+    if inspect.isroutine(made):
+        with telling(f"model {job.title!r}", job.made_at):
+            made = made()
+    # nobody has made a model of Keras who has not imported it by now
+    keras = sys.modules.get("keras")
+    found = made if isinstance(made, type) else type(made)
+    return (
+        "tensorflow"
+        if keras and issubclass(found, keras.Model) and keras.backend.backend() != "torch"
+        else "torch"
+    )
+
+
+def describe(
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    packed: bytes = b"",
+    code: bytes = b"",
+    twice_s: float = 0.0,
+) -> Described:
+    """The job's description, written into a folder with its values; a JobError names what failed.
+    named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
+    has them. twice_s: so long it may take to make batches and model again, in new processes (0:
+    they are not).
+    """
+    file, _, called = named.rpartition(":")
+    code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))
+    packed = packed or (b"" if named else pack(job))
+    framework = framework_of(job)
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(undisturbed())
+        again = None
+        if twice_s and framework == "torch":
+            from multigpu.user_model.reproducible import Twice
+
+            again = ending.enter_context(Twice(named, packed))
+        examination: Examination = importlib.import_module(
+            f"multigpu.user_model.examine_{framework}"
+        ).Examined(job, replicas)
+        structure, arrays = examination.structure, examination.arrays
+        few = min(SAMPLES, job.batch_size)
+        drawn = several(framework, job, replicas, structure, arrays, few)
+        if again is not None:
+            rows = few if drawn.few else job.batch_size
+            again.give(examination.stored, structure, arrays, rows, replicas)
+        described = examination.described(named, bool(named), code, timed)
+        described = described.model_copy(
+            update={
+                "ragged": drawn.ragged,
+                "any_rows": described.any_rows and drawn.few,
+                "notes": [*described.notes, *drawn.notes],
+            }
+        )
+        described = described.model_copy(update=making_of(job, framework, replicas))
+        if again is not None:
+            from multigpu.user_model.reproducible import told_of
+
+            described = told_of(described, job.title, again.found(twice_s), drawn.small)
+    folder.mkdir(parents=True, exist_ok=True)
+    examination.store(folder / described.values)
+    if packed:
+        keep_packed(described.job, packed)
+    (folder / f"{described.name}.json").write_text(described.model_dump_json(indent=1))
+    return described
