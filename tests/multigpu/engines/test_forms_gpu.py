@@ -64,14 +64,14 @@ COMMON: dict[str, Any] = {"device_type": "cuda", "devices": RANKS, "optimizer": 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
     """The group of all ranks, as a worker of a Run makes it."""
-    if RANKS > 1:
-        device = torch.device("cuda", RANK)
-        torch.cuda.set_device(device)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    device = torch.device("cuda", RANK)
+    torch.cuda.set_device(device)
+    # DistributedDataParallel wants a group of one process, too
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device, **(alone if RANKS == 1 else {}))
     torch.backends.cudnn.deterministic = True
     yield
-    if RANKS > 1:
-        dist.destroy_process_group()
+    dist.destroy_process_group()
 
 
 def divided() -> Iterator[Any]:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from multigpu.build import build_run
 from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.spec.errors import JobError
@@ -98,22 +97,6 @@ def examined(recipe: Recipe, job: Job, folder: Path) -> Described | None:
         return None
 
 
-def run_of(job: Job, found: Described) -> Run:
-    return build_run(
-        placement="ddp",
-        devices=2,
-        workload="own",
-        model=found.name,
-        inputs="own",
-        batch_size=job.batch_size,
-        device_type="cpu",
-        framework="torch",
-        precision="fp64",
-        warmup_steps=3,
-        timed_steps=3,
-    )
-
-
 def apart(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """The largest difference over the largest number."""
     return max(
@@ -130,7 +113,7 @@ def check_examined(recipe: Recipe, job: Job, found: Described) -> None:
     """What engines train of it equals the user's module in plain PyTorch; whether shards' means are
     the global batch's is said.
     """
-    run = run_of(job, found)
+    run = oracle.run_of(job, found, precision="fp64")
     builder = importlib.import_module("multigpu.workloads.own.torch")
     source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
     with builder.comparable(torch.float64):

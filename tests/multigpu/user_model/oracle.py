@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from multigpu.build import build_run
 from multigpu.spec.model import Optimizer
+from multigpu.spec.run import Run
 from multigpu.workloads.own.batches import DrawnBatches, Streamed, batches_of
+from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.seeding import MADE, drawing_alike
 
@@ -132,6 +135,23 @@ def sources_of(
     """Where each replica's batches come from, as in a Run of this seed."""
     size = rows or job.batch_size
     return [batches_of("torch", job, size, replicas, rank, seed) for rank in range(replicas)]
+
+
+def run_of(job: Job, found: Described, **more: Any) -> Run:
+    """A Run of the job under `ddp` on two CPU processes, which is examined and not timed."""
+    return build_run(
+        placement="ddp",
+        devices=2,
+        workload="own",
+        model=found.name,
+        inputs="own",
+        batch_size=job.batch_size,
+        device_type="cpu",
+        framework="torch",
+        warmup_steps=3,
+        timed_steps=3,
+        **more,
+    )
 
 
 def trained(

@@ -21,13 +21,11 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
-from multigpu.spec.run import Run
 from multigpu.user_model.compare import Budget, candidate_runs, measured_within
 from multigpu.user_model.describe import describe
 from multigpu.user_model.kept import keep
@@ -117,21 +115,6 @@ def described(name: str, folder: Path) -> Described:
     return describe(load_job(named), folder / "jobs", 2, named, timed=False, twice_s=twice_s)
 
 
-def run_of(job: Any, found: Described) -> Run:
-    return build_run(
-        placement="ddp",
-        devices=2,
-        workload="own",
-        model=found.name,
-        inputs="own",
-        batch_size=job.batch_size,
-        device_type="cpu",
-        framework="torch",
-        warmup_steps=3,
-        timed_steps=3,
-    )
-
-
 @pytest.mark.parametrize("name", [marked(name) for name in REFUSED])
 def test_a_broken_job_is_refused_in_one_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,7 +158,7 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
     if found.checked_in is None:
         pytest.skip(found.unchecked)
     steps = 3 * STEPS if expected_of(name).get("differs") else STEPS
-    run = run_of(job, found).model_copy(update={"precision": "fp64"})
+    run = oracle.run_of(job, found).model_copy(update={"precision": "fp64"})
     builder = importlib.import_module("multigpu.workloads.own.torch")
     source = Kept(open_source(run), [0, 1], steps, torch.get_default_dtype())
     with builder.comparable(torch.float64):
