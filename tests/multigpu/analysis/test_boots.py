@@ -111,6 +111,9 @@ def test_intervals_hold_a_point_against_itself_in_another_boot() -> None:
     assert {form: round(spread, 5) for form, spread in known.items()} == pytest.approx(
         boots.spreads(), rel=0.02
     ), "run workflow/between_boots.py, which writes between_boots.yaml again"
+    page = (paths.REPOSITORY / "report" / "method.md").read_text()
+    assert f"{held.sum()} of {len(held)} pairs" in page
+    assert all(f"{spread:.1%} for" in page for spread in known.values()), "as the method page says"
     blind = pairs["apart"] <= half_width(pairs["within"], pairs["freedom"])
     assert blind.mean() < 0.9, "without boots' spread the table would not show this"
 
