@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import AutoLocator, FuncFormatter, NullFormatter
 
 from multigpu import paths
 from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
@@ -281,6 +281,8 @@ def _broken(ax: Axes, named: bool) -> None:
         xlabel=textwrap.fill(ax.get_xlabel(), width),
         title=textwrap.fill(ax.get_title("left"), width),
     )
+    if isinstance(ax.xaxis.get_major_locator(), AutoLocator):
+        ax.locator_params(axis="x", nbins=4)  # more would write over each other
     if named:
         ax.set_yticks(
             ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()]
