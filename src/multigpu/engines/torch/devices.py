@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from multigpu.machine.machine import DeviceState, device_state
+from multigpu.placements import find_placement
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.tensors import DTYPES
@@ -67,8 +68,11 @@ class Device:
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark
-            # does (sentences change their shapes)
-            torch.backends.cudnn.benchmark = description_of(run).unit != "words"
+            # does (sentences change their shapes). What it finds is a thread's: nn.DataParallel,
+            # whose threads end with the step, would time them again in each step
+            again = find_placement(run.placement).copied_anew and run.devices > 1
+            images = description_of(run).unit != "words"
+            torch.backends.cudnn.benchmark = images and not again
             torch.cuda.reset_peak_memory_stats(self.torch)
         # by whatever ran before in this process
         self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0

@@ -166,14 +166,14 @@ class Nmt(nn.Module):
         counted.
         """
         kernels, biases = (
-            [self._parameters[f"{cell}_{part}"] for cell in self.config.cell_names(stack)]
+            # by attribute: a copy that nn.DataParallel makes has tensors, and no parameters
+            [getattr(self, f"{cell}_{part}") for cell in self.config.cell_names(stack)]
             for part in ("kernel", "bias")
         )
         more: dict[str, Any] = {}
         if self.recurrence is persistent:
             more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
-        # no parameter is None
-        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]
+        cells = Cells(kernels, biases, self.forget_bias, self.dropout)
         return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
