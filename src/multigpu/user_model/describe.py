@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from multigpu.machine.machine import gpu_count
+from multigpu.spec.errors import JobError
 from multigpu.user_model.drawn import several
 from multigpu.user_model.examine import SAMPLES, Examination
 from multigpu.user_model.feeding import making_of
@@ -54,6 +56,32 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
     )
 
 
+def begun(
+    framework: Literal["torch", "tensorflow"], job: Job, replicas: int, device: str
+) -> Examination:
+    """Begin the examination of a job, on this device where the framework is PyTorch."""
+    library = importlib.import_module(f"multigpu.user_model.examine_{framework}")
+    given = (device,) if framework == "torch" else ()
+    found: Examination = library.Examined(job, replicas, *given)
+    return found
+
+
+def on_a_gpu(examination: Examination, named: str, code: bytes, device: str = "cuda") -> Described:
+    """Examine a job on the GPU that will train it, where a model of usual size passes whole batches
+    in a fraction of a CPU's time; by the given examination, on the CPU, where that fails.
+    """
+    torch = sys.modules["torch"]  # the examination has imported it
+    # products of full precision, as they are compared
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        there = begun("torch", examination.job, examination.replicas, device)
+        return there.described(named, bool(named), code, False)
+    except (JobError, RuntimeError) as error:  # too little memory, or the job's own code
+        told = " ".join(str(error).split())[:200]
+    examination.notes.append(f"it was examined on the CPU, since on a GPU it fails: {told}")
+    return examination.described(named, bool(named), code, False)
+
+
 def describe(
     job: Job,
     folder: Path,
@@ -80,16 +108,17 @@ def describe(
             from multigpu.user_model.reproducible import Twice
 
             again = ending.enter_context(Twice(named, packed))
-        examination: Examination = importlib.import_module(
-            f"multigpu.user_model.examine_{framework}"
-        ).Examined(job, replicas)
+        examination = begun(framework, job, replicas, "cpu")
         structure, arrays = examination.structure, examination.arrays
         few = min(SAMPLES, job.batch_size)
         drawn = several(framework, job, replicas, structure, arrays, few)
         if again is not None:
             rows = few if drawn.few else job.batch_size
             again.give(examination.stored, structure, arrays, rows, replicas)
-        described = examination.described(named, bool(named), code, timed)
+        if framework == "torch" and not timed and gpu_count():
+            described = on_a_gpu(examination, named, code)
+        else:
+            described = examination.described(named, bool(named), code, timed)
         described = described.model_copy(
             update={
                 "ragged": drawn.ragged,

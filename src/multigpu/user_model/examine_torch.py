@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.machine.machine import cores_here
 from multigpu.spec.errors import JobError
-from multigpu.user_model.examine import FLAT, Examination, Precision
+from multigpu.user_model.examine import EQUAL, FLAT, Examination, Precision
 from multigpu.user_model.examined import Reached, Tried
-from multigpu.user_model.lookups_torch import is_plain, located, watched_embeddings
+from multigpu.user_model.lookups_torch import is_plain, located, random_states, watched_embeddings
 from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, largest
 from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import Described, Table
@@ -41,14 +41,15 @@ CONFIRMED = 3  # steps compared with plain PyTorch
 
 class Examined(Examination):
     """Of an `nn.Module`. drawn: arrays of batches, by number; few: how many samples of them are
-    examined, None: all.
+    examined, None: all. device: where it computes; what is stored stays on the CPU.
     """
 
     framework: Literal["torch"] = "torch"
     few: int | None = None
 
-    def __init__(self, job: Job, replicas: int) -> None:
+    def __init__(self, job: Job, replicas: int, device: str = "cpu") -> None:
         left_out: list[str] = []
+        self.device = torch.device(device)
         self.module = self._made(job, left_out)
         checked_parameters(job, self.module)
         self.drawn: dict[int, list[np.ndarray]] = {}
@@ -71,6 +72,7 @@ class Examined(Examination):
             for name, value in self.module.named_buffers(remove_duplicate=False)
             if value is not None
         }
+        self.module.to(self.device)
 
     @staticmethod
     def _made(job: Job, notes: list[str] | None = None) -> nn.Module:
@@ -78,10 +80,15 @@ class Examined(Examination):
             torch.manual_seed(0)
             return own_module(job, notes)
 
+    def tensors(self, arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
+        """Return a batch's tensors by number, on the device."""
+        found = tensors_of(arrays, kind)
+        return {name: tensor.to(self.device) for name, tensor in found.items()}
+
     def plain(self, precision: Precision) -> nn.Module:
         module = self._made(self.job)
         without_dropout(module)
-        return cast(module, KINDS[precision])
+        return cast(module, KINDS[precision]).to(self.device)
 
     @contextmanager
     def without_norms(self, model: Any) -> Iterator[bool]:
@@ -105,7 +112,7 @@ class Examined(Examination):
             torch.set_default_dtype(torch.float64)
         try:
             return self._step(
-                tensors_of(arrays, KINDS[precision]), self.module if model is None else model
+                self.tensors(arrays, KINDS[precision]), self.module if model is None else model
             )
         finally:
             torch.set_default_dtype(usual)
@@ -122,10 +129,10 @@ class Examined(Examination):
 
         with torch.random.fork_rng(devices=[]), watched_embeddings(module) as asked:
             torch.manual_seed(1)
-            before = torch.get_rng_state()
+            before = random_states(self.device)
             with saved_tensors_hooks(keep, lambda tensor: tensor):
                 loss = loss_of(self.job, module, put_together(self.structure, batch))
-            random = not torch.equal(before, torch.get_rng_state())
+            random = not all(map(torch.equal, before, random_states(self.device)))
             if not loss.requires_grad:
                 raise JobError(
                     "the loss depends on no parameter that is trained: nothing can be learned"
@@ -138,7 +145,7 @@ class Examined(Examination):
             name: (
                 None
                 if p.grad is None
-                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).numpy()
+                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).cpu().numpy()
             )
             for name, p in parameters.items()
         }
@@ -172,12 +179,12 @@ class Examined(Examination):
             loss_of(
                 self.job,
                 self.module,
-                put_together(self.structure, tensors_of(arrays, torch.float32)),
+                put_together(self.structure, self.tensors(arrays, torch.float32)),
             )
         return counter.get_total_flops() + sum(found)
 
     def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
-        found, batch = {}, tensors_of(arrays, torch.float32)
+        found, batch = {}, self.tensors(arrays, torch.float32)
         if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
             self.notes.append("gradients of sparse embeddings are merged as arrays here")
         for name, asked in tried.asked.items():
@@ -237,7 +244,7 @@ class Examined(Examination):
         while batches < BATCHES or (batches < MOST_BATCHES and not all(counts.values())):
             if batches and time.monotonic() > ends:
                 break
-            passed = plain.passed(tensors_of(self.whole_batch(batches, self.few), kind))
+            passed = plain.passed(self.tensors(self.whole_batch(batches, self.few), kind))
             if not batches and (name := plain.changed(self.stored)):
                 raise JobError(
                     f"forward itself changes the parameter {name.removeprefix('model.')} (as"
@@ -264,7 +271,7 @@ class Examined(Examination):
             if len(arrays[0]) < rows or time.monotonic() > ends:
                 break
             with contextlib.suppress(JobError):
-                passed = plain.passed(tensors_of(arrays, plain.kind))
+                passed = plain.passed(self.tensors(arrays, plain.kind))
                 missed |= {name for name, value in passed.gradients.items() if value is None}
         return missed
 
@@ -306,7 +313,9 @@ class Examined(Examination):
         kind = KINDS[precision]
         given = {**told, "name": "examined", "job": "", "file": False, "values": ""}
         placed = [
-            PlacedStep(self.job, Described(**{**given, "tables": tables}), self.stored, kind)
+            PlacedStep(
+                self.job, Described(**{**given, "tables": tables}), self.stored, kind, self.device
+            )
             for tables in sets
         ]
         plain = PlainStep(self.job, self.plain(precision), self.structure, kind)
@@ -314,21 +323,21 @@ class Examined(Examination):
         return first_difference(
             plain,
             placed,
-            lambda step: tensors_of(self.whole_batch(step, self.few), kind),
+            lambda step: self.tensors(self.whole_batch(step, self.few), kind),
             CONFIRMED,
             lambda step: time.monotonic() < ends,
         )
 
     def _makes_the_same(self, precision: Precision) -> bool:
         """Whether two models, made one after the other, have one loss."""
-        batch = tensors_of(self.whole_batch(0, self.few), KINDS[precision])
+        batch = self.tensors(self.whole_batch(0, self.few), KINDS[precision])
         losses = [
             PlainStep(self.job, self.plain(precision), self.structure, KINDS[precision])
             .passed(batch)
             .loss
             for _ in range(2)
         ]
-        return losses[0] == losses[1]
+        return abs(losses[0] - losses[1]) <= EQUAL[precision] * max(1e-12, abs(losses[0]))
 
     def step_s(self) -> float:
         threads = torch.get_num_threads()

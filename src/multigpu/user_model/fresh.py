@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from multigpu.machine.machine import cores_here
 from multigpu.machine.process import end_with_parent
 from multigpu.paths import LIBRARIES, PACKAGE
 from multigpu.spec.errors import JobError
@@ -211,13 +213,14 @@ def model_loss(job: Job, module: torch.nn.Module, given: dict[str, Any]) -> dict
     it fails.
     """
     without_dropout(module)
-    arrays = [tensor.numpy() for tensor in given["arrays"]]
+    whole = [tensor.numpy() for tensor in given["arrays"]]
+    few = [array[: given["rows"]] for array in whole]
     structure = json.loads(given["structure"])
     values = {
         **{f"model.{name}": value for name, value in module.named_parameters()},
         **{f"model.{name}": value for name, value in module.named_buffers()},
     }
-    for kind in (torch.float64, torch.float32):
+    for kind, arrays in product((torch.float64, torch.float32), (few, whole)):
         with torch.no_grad():
             for name, value in values.items():
                 stored = given["values"].get(name)
@@ -235,7 +238,7 @@ def found_by(folder: Path, place: int) -> dict[str, Any]:
     asked = json.loads((folder / ASKED).read_text())
     watch = Watch(place * LATER_S)
     found: dict[str, Any] = {"error": "", "loss": None}
-    torch.set_num_threads(1)
+    torch.set_num_threads(max(1, cores_here() // 4))  # beside the other and the one that asked
     try:
         with watch.watching():
             job = load_job(asked["job"]) if asked["job"] else unpack(folder / PACKED)

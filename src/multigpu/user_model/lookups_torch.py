@@ -78,3 +78,9 @@ def is_plain(layer: nn.Embedding) -> bool:
         and not layer.scale_grad_by_freq
         and layer.weight.requires_grad
     )
+
+
+def random_states(device: torch.device) -> list[Tensor]:
+    """Return the states of the generators that a forward pass on the device may draw from."""
+    own = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *own]

@@ -1,5 +1,5 @@
 """The user's own module trained in plain PyTorch beside what engines would train of it: on whole
-batches, step after step, on the CPU.
+batches, step after step.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ class PlainStep:
         for name, before in self.parameters.items():
             if now.get(name) is not before:
                 return name
-            if not torch.equal(before.detach(), values[name].to(before.dtype)):
+            if not torch.equal(before.detach(), values[name].to(before)):
                 return name
         return None
 
@@ -101,17 +101,22 @@ class PlacedStep:
     """
 
     def __init__(
-        self, job: Job, described: Described, values: dict[str, Tensor], kind: torch.dtype
+        self,
+        job: Job,
+        described: Described,
+        values: dict[str, Tensor],
+        kind: torch.dtype,
+        device: torch.device,
     ) -> None:
         self.described, self.kind = described, kind
-        memory = {name: values[name].to(kind, copy=True) for name, _ in described.variables}
+        memory = {name: values[name].to(device, kind, copy=True) for name, _ in described.variables}
         self.tables = {name: memory.pop(name) for name in described.tables}
         with comparable(kind), torch.device("cpu"):
-            self.module = OwnStep(job, described, values)
-            self.parameters = materialise(self.module, memory, torch.device("cpu"), kind)
+            self.module = OwnStep(job, described, values).to(device)
+            self.parameters = materialise(self.module, memory, device, kind)
         for name, table in self.tables.items():
             owner, own = owner_of(self.module, name)
-            nothing = torch.full((), torch.nan, dtype=kind).expand(table.shape)
+            nothing = torch.full((), torch.nan, dtype=kind, device=device).expand(table.shape)
             owner._parameters[own] = nn.Parameter(nothing)
 
     def passed(self, batch: dict[str, Tensor]) -> Passed:
