@@ -51,8 +51,8 @@ FUZZ ?= 200
 fuzz: $(READY) ## an hour of odd fields, command lines, files and models (FUZZ=400: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/multigpu/fuzz
 
-soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour
-	@$(BIN)/python benchmarks/soak.py --out build/soak.csv
+soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20, 5 that hang, 5 without memory; about half an hour
+	@$(BIN)/python benchmarks/soak.py --hangs 5 --short 5 --out build/soak.csv
 
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
 	$(BIN)/ruff format --check .
