@@ -39,23 +39,20 @@ def _opened() -> IO[str]:
     write there takes it and leaves no word. A ValueError: it is another file, which stays as it is.
     """
     path = Path(os.environ.get(LOCK_VARIABLE) or memory_root() / "multigpu-machine.lock")
-    lock, why = None, "it is no file"
+    why = "it is no file"
     try:
         with contextlib.suppress(FileExistsError):
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
             os.fchmod(handle, 0o666)
             os.close(handle)
         if path.is_file():  # a pipe would be waited for
-            try:
-                lock = open(path, "r+", errors="replace")
-            except PermissionError:
-                lock = open(path, errors="replace")
-            if lock.read(len(WORD)) in ("", WORD):
-                return lock
-            lock.close()
+            with open(path, errors="replace") as file:
+                word = file.read(len(WORD))
+            if word in ("", WORD):
+                return open(path, "r+" if os.access(path, os.W_OK) else "r")
             why = "it holds something else, which would be lost"
     except OSError as error:
-        why = error.strerror
+        why = error.strerror or str(error)
     raise ValueError(
         f"{path} cannot be this machine's lock: {why}; give {LOCK_VARIABLE} the name of a new file"
     )
