@@ -415,7 +415,7 @@ def test_what_is_no_json_unpacks_without_end_or_is_a_pipe_is_named_at_once(plant
     file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())
     assert file.stat().st_size < 1 << 19
     assert list(store) == [good] and next(store.unreadable()).endswith(
-        "it unpacks to more than 128 MiB"
+        "it unpacks to more than 64 MiB"
     )
     file.unlink()
     os.mkfifo(file)
@@ -490,7 +490,7 @@ def test_a_damaged_archive_hides_no_other_and_stops_no_command(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert main(["--records", str(store.root), "verify"]) == 1
     said = capsys.readouterr().out
-    assert "unpacks to more than 256 MiB" in said and "its end is missing" in said
+    assert "unpacks to more than 128 MiB" in said and "its end is missing" in said
     assert main(["--records", str(store.root), "records"]) == 0
     assert good.run.placement in capsys.readouterr().out
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
