@@ -247,12 +247,15 @@ def main() -> int:
         took_s = time.monotonic() - began
         found = Counter(record.status for record in store)
         unreadable = len(list(store.unreadable()))
+    wanted_now = min(asked.until or asked.runs, asked.runs)
+    lost = max(0, wanted_now - found.total()) + unreadable
     table = pd.DataFrame([asdict(kill) for kill in kills])
     if asked.out:
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         older = [pd.read_csv(asked.out)] if asked.folder and asked.out.exists() else []
-        every = pd.concat([*older, table.assign(device_type=asked.device_type)])
-        every.to_csv(asked.out, index=False)
+        # what is lost is found at the end of the call, and stands in its last row
+        new = table.assign(device_type=asked.device_type, lost=[0] * (len(table) - 1) + [lost])
+        pd.concat([*older, new]).to_csv(asked.out, index=False)
     told = ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
     print(f"{found.total()} of {asked.runs} Runs have a Record: {told}")
     print(f"{unreadable} files cannot be read; {len(kills)} faults, {calls} calls, {took_s:.0f} s")
