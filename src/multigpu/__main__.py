@@ -29,14 +29,13 @@ def _entry_points_are_whole() -> bool:
     they cannot, and libraries that need not read them are told to leave them alone.
     """
     try:
-        entry_points(group="multigpu.commands")
+        return entry_points(group="multigpu.commands") is not None
     except Exception:
         os.environ.update(READ_BY_OTHERS)
         from multigpu.plugins import one_by_one
 
         print(f"multigpu: {'; '.join(one_by_one()[1])}", file=sys.stderr)
         return False
-    return True
 
 
 def main() -> int:

@@ -144,21 +144,8 @@ def verify(
     for raw in raw_records(root):
         counts[raw.kind] += 1
         folder = raw.path.parent
-        record = _parsed(raw, usual.get(folder, Record))
-        if record is None:
-            content = raw.record
-            kind = kind_of(content) if content is not None else None
-            if content is None or kind is None:
-                why = raw.fault or (
-                    f"{raw.path} holds no object of JSON"
-                    if content is None
-                    else "it is of no kind of Record"
-                )
-                found.append(Fault(raw, "cannot be read", why))
-                continue
-            usual[folder] = kind
-            record, faults = _of_kind(raw, content, kind)
-            found += faults
+        record, faults = _read(raw, usual)
+        found += faults
         if record is None:
             continue
         if type(record) is not kinds.get(folder, type(record)):
@@ -180,17 +167,20 @@ def verify(
     return Report(counts, *listed(found, exceptions), suspects)
 
 
-def _parsed(raw: Raw, kind: type[Kept]) -> Any:
-    """The Record, if it is one of this kind, as most of a folder are of one; or None."""
-    if raw.text is not None:
-        with contextlib.suppress(ValidationError):
-            return kind.model_validate_json(raw.text, strict=False)
-    return None
-
-
-def _of_kind(raw: Raw, content: dict[str, Any], kind: type[Kept]) -> tuple[Any, list[Fault]]:
-    """The Record, or None and why it is none of this kind."""
+def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
+    """The Record, or None and why it is none. usual: folder -> the kind that its Records had so
+    far, as which one is read quickest.
+    """
+    if raw.text is None:
+        return None, [Fault(raw, "cannot be read", raw.fault)]
+    with contextlib.suppress(ValidationError):
+        return usual.get(raw.path.parent, Record).model_validate_json(raw.text, strict=False), []
+    if (content := raw.record) is None:
+        return None, [Fault(raw, "cannot be read", f"{raw.path} holds no object of JSON")]
+    if (kind := kind_of(content)) is None:
+        return None, [Fault(raw, "cannot be read", "it is of no kind of Record")]
     try:
+        usual[raw.path.parent] = kind
         return kind.model_validate(content, strict=False), []
     except ValidationError as error:
         today = kind.model_fields.get("schema_version")

@@ -64,7 +64,7 @@ def files_in(folder: Path) -> list[str]:
 
 def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
     """Write these Records as an archive, atomically, unless it is there; equal Records are equal
-    bytes. A ValueError: they are more than one may hold.
+    bytes. An EOFError: they are more than one may hold.
     """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -72,7 +72,7 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
             entry = tarfile.TarInfo(member)  # mode 0644, mtime, uid and gid 0
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
-    content = _within_bounds(out.getvalue())
+    check_size(content := out.getvalue(), MOST_BYTES, MOST_VALUES, MOST_LISTS)
     path = folder / _archive_name(content)
     with contextlib.suppress(FileExistsError):  # the same Records, by its name
         write_whole(path, lzma.compress(content, preset=_PRESET))
@@ -81,7 +81,7 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
     """Write these Records as one archive, or as many as they need, each of half of what one may
-    hold. A ValueError: a single one is more than that.
+    hold.
     """
     parts, size = [dict[Name, bytes]()], 0
     for name, text in sorted(texts.items()):
@@ -127,22 +127,14 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts | ValueError:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return what is packed; a ValueError or LZMAError where it is damaged, or takes more memory
-    than any archive of Records.
+    """Return what is packed; a ValueError, EOFError or LZMAError where it is damaged, or takes more
+    memory than any archive of Records.
     """
     unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << 28)
-    content = _within_bounds(unpacking.decompress(packed, MOST_BYTES + 1))
+    content = unpacking.decompress(packed, MOST_BYTES + 1)
+    check_size(content, MOST_BYTES, MOST_VALUES, MOST_LISTS)
     if not unpacking.eof:
         raise ValueError("its end is missing")
-    return content
-
-
-def _within_bounds(content: bytes) -> bytes:
-    """The content of an archive, unless reading it takes too much (a ValueError)."""
-    try:
-        check_size(content, MOST_BYTES, MOST_VALUES, MOST_LISTS)
-    except EOFError as error:
-        raise ValueError(str(error)) from None
     return content
 
 

@@ -85,13 +85,11 @@ def fault_table(soaked: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFram
     parts = [one.reindex(columns=columns) for one in (soak, tried, failed)]
     every = pd.concat(parts, ignore_index=True).astype({"recovered_s": float, "lost": float})
     groups = every.groupby("fault")
-    found = (
-        groups["recovered_s"]
-        .agg(tried="size", survived="count", median_s="median", most_s="max")
-        .reset_index()
+    found = groups["recovered_s"].agg(
+        tried="size", survived="count", median_s="median", most_s="max"
     )
-    found.insert(3, "last", found["tried"] - found["survived"])
-    return found.assign(lost=groups["lost"].sum(min_count=1).to_numpy())
+    found.insert(2, "last", found["tried"] - found["survived"])
+    return found.assign(lost=groups["lost"].sum(min_count=1)).reset_index()
 
 
 def faults_page() -> str:
@@ -103,15 +101,8 @@ def faults_page() -> str:
         for name, on in (("cpus", "cpu"), ("gpus", "cuda"))
     ]
     table = fault_table(soaked, failed, pd.concat(planted))
-    heads = [
-        "fault",
-        "times",
-        "a Record followed",
-        "none followed",
-        "median s until then",
-        "most s",
-        "Records lost",
-    ]
+    counts = ("times", "a Record followed", "none followed")
+    heads = ["fault", *counts, "median s until then", "most s", "Records lost"]
     lost = table["lost"].map(lambda count: "not counted" if pd.isna(count) else f"{count:.0f}")
     cells = table.drop(columns="lost").map(
         lambda value: f"{value:.1f}" if isinstance(value, float) else str(value)
