@@ -148,9 +148,8 @@ def verify(
         found += faults
         if record is None:
             continue
-        if type(record) is not kinds.get(folder, type(record)):
-            wanted = kinds[folder].__name__
-            found.append(Fault(raw, "of another kind than its folder", f"{wanted} wanted"))
+        if folder in kinds and (type(record), record.place) != (kinds[folder], folder.name):
+            found.append(Fault(raw, "it does not belong into its folder", record.place))
         found += _checked(raw, record, known)
         if isinstance(record, Record):
             runs.append((raw, record))
@@ -190,14 +189,12 @@ def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
 
 
 def _checked(raw: Raw, record: Any, known: Mapping[str, datetime] | None) -> Iterator[Fault]:
-    """Yield what is wrong with any Record: its key, attempt, folder, commit or date."""
+    """Yield what is wrong with any Record: its key, attempt, commit or date."""
     if not raw.key == record.key == record.own_key:
         said = f"{record.own_key} by its content"
         yield Fault(raw, "its key is not that of its content", said)
     if raw.attempt != record.attempt:
         yield Fault(raw, "its attempt is not that of its name")
-    if record.place != raw.path.parent.name:
-        yield Fault(raw, "its folder is not that of its content", record.place)
     # a commit of the history has exactly this source
     if not (known and record.source_tree in known):
         if not record.clean_tree:
