@@ -104,6 +104,10 @@ def lose_gpu(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def find_gpu(folder: Path) -> None:
+    (folder / "gpus").write_text("2")
+
+
 @dataclass(frozen=True)
 class Fault:
     """name; strike: in the last rank's process, given the folder; mend: what a person would do
@@ -143,7 +147,7 @@ FAULTS = {
         Fault(
             "a GPU gone after a restart",
             lose_gpu,
-            lambda folder: (folder / "gpus").write_text("2") and None,
+            find_gpu,
         ),
     )
 }
