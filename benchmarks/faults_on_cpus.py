@@ -44,7 +44,7 @@ import os, time
 from pathlib import Path
 today = time.time
 def changed():
-    return today() + float(Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).read_text().rstrip("s"))
+    return today() + float(Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).read_text())
 time.time = changed
 """
 """Python's clock of the day, where there is no libfaketime: further by what a file says."""
@@ -67,7 +67,7 @@ class nvmlDeviceGetMemoryInfo:
 def write_clock(folder: Path, days: float) -> None:
     """Set the clock of a sweep to so many days from now."""
     new = folder / "clock.new"
-    new.write_text(f"{days * DAY_S:+.0f}s" if FAKETIME.exists() else f"{days * DAY_S:.0f}")
+    new.write_text(f"{days * DAY_S:+.0f}")
     new.replace(folder / "clock")
 
 
