@@ -496,3 +496,17 @@ def test_a_damaged_archive_hides_no_other_and_stops_no_command(
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 1 << 20
     assert store.write(make_record(repeat=3)).exists()
+
+
+def test_a_folder_is_the_same_by_whatever_path_it_is_named(
+    planted: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _, file = planted
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    content["machine"]["name"] = "9x-nvidia-h200"
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    (link := store.root.parent / "link").symlink_to(store.root)
+    monkeypatch.chdir(store.root.parent)
+    for name in (store.root, link, store.root.name):
+        assert main(["verify", str(name)]) == 1
+        assert "it belongs into the folder '9x-nvidia-h200'" in capsys.readouterr().out

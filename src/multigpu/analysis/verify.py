@@ -159,7 +159,7 @@ def verify(
             found += (Fault(raw, what, detail) for what, detail in physics(run, clocks))
     found += (Fault(raw, what, detail) for raw, what, detail in beside_others(runs))
     suspects = {
-        (one.raw.path, (one.raw.key, one.raw.attempt))
+        (one.raw.path.resolve(), (one.raw.key, one.raw.attempt))
         for one in found
         if one.what not in (COMMIT, TREE)
     }

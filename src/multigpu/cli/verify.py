@@ -20,8 +20,9 @@ def verify_command(arguments: argparse.Namespace) -> int:
     if not root.is_dir():
         raise ValueError(f"{root} is no folder: name one that holds Records")
     stores = stores_of(root if named else None)
-    kinds = {store.root / one: store.kind_in(one) for store in stores for one in store.places()}
-    report = verify(root, EXCEPTIONS, kinds)
+    folders = [(store, place) for store in stores for place in store.places()]
+    kinds = {(store.root / place).resolve(): store.kind_in(place) for store, place in folders}
+    report = verify(root.resolve(), EXCEPTIONS, kinds)
     unreadable = [said for store in stores for said in store.unreadable(report.suspects)]
     unreadable += altered_files(root)
     print("".join(f"{fault}\n" for fault in unreadable), end="")

@@ -63,7 +63,7 @@ def holder(text: str) -> str:
     try:
         told = json.loads(text)
         since = datetime.fromtimestamp(told["since"]).astimezone()
-        minutes = (time.time() - told["since"]) / 60
+        minutes = max(0.0, time.time() - told["since"]) / 60
         return (
             f"process {told['pid']} ({told['command']}) since {since:%H:%M:%S}, for {minutes:.0f}"
             " minutes"

@@ -83,13 +83,15 @@ def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
     """Write these Records as one archive, or as many as they need, each of half of what one may
     hold.
     """
-    parts, size = [dict[Name, bytes]()], 0
+    parts, size = [dict[Name, bytes]()], 0.0
     for name, text in sorted(texts.items()):
-        # its blocks of the tar; or, of many values, what these weigh of the bound on values
-        own = max(len(text) + 2048, text.count(b",") * (MOST_BYTES // MOST_VALUES))
+        # its blocks of the tar; or what its values or lists weigh, of which there may be fewer
+        lists = text.count(b"[") + text.count(b"{")
+        weighs = text.count(b",") / MOST_VALUES, lists / MOST_LISTS
+        own = max(len(text) + 2048, MOST_BYTES * max(weighs))
         if parts[-1] and size + own > MOST_BYTES // 2:
             parts.append({})
-            size = 0
+            size = 0.0
         parts[-1][name] = text
         size += own
     return [write_archive(folder, part) for part in parts]

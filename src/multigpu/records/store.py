@@ -128,7 +128,7 @@ class Store(Generic[Kind]):
 
     def unreadable(self, only: Container[tuple[Path, Name]] | None = None) -> Iterator[str]:
         """Of every file that is no Record of this kind: what is wrong with it, in a sentence that
-        names it. only: where those lie and which they are that are looked into; None: all.
+        names it. only: where those lie (resolved) and which they are that are looked into.
         """
         for place in self.places():
             broken = loose_in(self.root / place)[1]
@@ -140,7 +140,7 @@ class Store(Generic[Kind]):
                 yield str(error)
                 continue
             for name, one in held.items():
-                if only is None or (one.path, name) in only:
+                if only is None or (one.path.resolve(), name) in only:
                     try:
                         self.read(one)
                     except ValueError as error:
