@@ -8,7 +8,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -126,7 +126,7 @@ class Store(Generic[Kind]):
         """The number that the next Record under this key gets."""
         return max((held.attempt + 1 for held in self.attempts(place, key)), default=0)
 
-    def unreadable(self, only: Container[tuple[Path, Name]] | None = None) -> Iterator[str]:
+    def unreadable(self, only: Set[tuple[Path, Name]] | None = None) -> Iterator[str]:
         """Of every file that is no Record of this kind: what is wrong with it, in a sentence that
         names it. only: where those lie (resolved) and which they are that are looked into.
         """
@@ -140,7 +140,7 @@ class Store(Generic[Kind]):
                 yield str(error)
                 continue
             for name, one in held.items():
-                if only is None or (one.path.resolve(), name) in only:
+                if only is None or (only and (one.path.resolve(), name) in only):
                     try:
                         self.read(one)
                     except ValueError as error:
