@@ -51,8 +51,8 @@ FUZZ ?= 200
 fuzz: $(READY) ## an hour of odd fields, command lines, files and models (FUZZ=400: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/multigpu/fuzz
 
-soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour
-	@$(BIN)/python benchmarks/soak.py --out build/soak.csv
+soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20, 5 that hang, 5 without memory; about half an hour
+	@$(BIN)/python benchmarks/soak.py --hangs 5 --short 5 --out build/soak.csv
 
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
 	$(BIN)/ruff format --check .
@@ -72,15 +72,14 @@ lab: $(LAB) ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # Tools that read packages and are none of the study's, in an environment of their own.
-$(TOOLS): Makefile
+$(TOOLS): locks/tools.txt
 	@$(PYTHON) -m venv --clear build/tools
-	@build/tools/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9 pip-audit==2.10.1 pip-licenses==5.5.5
+	@build/tools/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r locks/tools.txt
 	@touch $@
 
 # WHEELS names a folder that holds the CPU build of PyTorch, where its index cannot be reached.
 lock: $(TOOLS) $(READY) ## after a change of constraints.txt: versions, hashes and licences of all packages, into locks/
-	@PATH=$(CURDIR)/build/tools/bin:$$PATH build/tools/bin/python locks/update.py $(if $(WHEELS),--find-links $(WHEELS))
-	@build/tools/bin/pip-licenses --python $(BIN)/python --from mixed --ignore-packages multigpu --format csv --output-file locks/licences.csv
+	@PATH=$(CURDIR)/build/tools/bin:$$PATH build/tools/bin/python locks/update.py --environment $(VENV) $(if $(WHEELS),--find-links $(WHEELS))
 
 audit: $(TOOLS) ## look locked packages up among known vulnerabilities (needs the network)
 	@build/tools/bin/python locks/audit.py

@@ -1,8 +1,15 @@
 """`python -m multigpu`, and the command `multigpu`."""
 
+import os
 import signal
 import sys
+from importlib.metadata import entry_points
 from typing import Any
+
+READ_BY_OTHERS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+"""What keeps libraries, here and in processes that are started, from reading the entry points of
+every package: one that is broken would stop them.
+"""
 
 
 class Stopped(KeyboardInterrupt):
@@ -17,13 +24,29 @@ def _stop(*_: Any) -> None:
     raise Stopped
 
 
+def _entry_points_are_whole() -> bool:
+    """Whether every package's entry points can be read; where not, standard error says of which
+    they cannot, and libraries that need not read them are told to leave them alone.
+    """
+    try:
+        return entry_points(group="multigpu.commands") is not None
+    except Exception:
+        os.environ.update(READ_BY_OTHERS)
+        from multigpu.plugins import one_by_one
+
+        print(f"multigpu: {'; '.join(one_by_one()[1])}", file=sys.stderr)
+        return False
+
+
 def main() -> int:
     """Run one command; returns the exit code. To stop it is no failure from the first second on,
     when it still imports.
     """
+    whole = True
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)
+        whole = _entry_points_are_whole()
         from multigpu.cli.main import main as command
 
         return command()
@@ -32,7 +55,10 @@ def main() -> int:
             not isinstance(error, KeyboardInterrupt)
             and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
         ):
-            raise
+            if whole or not isinstance(error, Exception):
+                raise
+            print("multigpu: a library that reads them has stopped this command", file=sys.stderr)
+            return 2
         print(
             "multigpu: stopped; what was measured is kept, and the same command goes on from there",
             file=sys.stderr,

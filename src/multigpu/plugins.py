@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, distributions, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,9 +39,33 @@ def declared(kind: str) -> EntryPoints:
     checkout has them. Nothing that they name is imported.
     """
     group = f"multigpu.{kind}"
-    installed = (point for point in entry_points(group=group) if not of_the_study(point))
+    try:
+        installed: list[EntryPoint] = [*entry_points(group=group)]
+    except Exception:  # one distribution whose list is broken hides all others
+        installed = [point for point in one_by_one()[0] if point.group == group]
     study = (EntryPoint(name, value, group) for name, value in _study(kind).items())
-    return EntryPoints([*installed, *study])
+    return EntryPoints([*(point for point in installed if not of_the_study(point)), *study])
+
+
+@cache
+def one_by_one() -> tuple[list[EntryPoint], list[str]]:
+    """Read the entry points of each distribution by itself; and of each whose list is broken what
+    is wrong, in a sentence.
+    """
+    found, broken, names = list[EntryPoint](), list[str](), set[str]()
+    for one in distributions():
+        name = str(getattr(one, "_path", "a package"))  # its folder, until it says its name
+        try:
+            name = one.metadata["Name"]
+            # what comes first on the path hides the others
+            found += [] if name in names else one.entry_points
+            names.add(name)
+        except Exception as error:  # whatever Python says of a line without "=", or of odd bytes
+            broken.append(
+                f"the entry_points.txt of {Path(name).name} in {one.locate_file('')} cannot be read"
+                f" ({' '.join(str(error).split())}): install that package again, or uninstall it"
+            )
+    return found, broken
 
 
 def of_the_study(point: EntryPoint) -> bool:

@@ -8,8 +8,9 @@ import tempfile
 import zlib
 from pathlib import Path
 
-# of a Record's JSON: far more than the largest takes, and far less than the memory of any machine
-MOST_BYTES = 1 << 27
+# of a Record's JSON, unpacked: a thousand times what the largest takes, and far less than the
+# memory of any machine, of which a value takes up to a hundred bytes once parsed, a list up to 400
+MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 26, 1 << 22, 1 << 17
 
 
 def write_whole(
@@ -44,14 +45,24 @@ def read_packed(path: Path) -> bytes:
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")
     unpacking = zlib.decompressobj(wbits=31)
-    found = unpacking.decompress(path.read_bytes(), MOST_BYTES)
+    found = unpacking.decompress(path.read_bytes(), MOST_BYTES + 1)
+    check_size(found)
     if not unpacking.eof:
-        raise EOFError(
-            f"it unpacks to more than {MOST_BYTES >> 20} MiB"
-            if len(found) == MOST_BYTES
-            else "its end is missing"
-        )
+        raise EOFError("its end is missing")
     return found
+
+
+def check_size(
+    text: bytes, size: int = MOST_BYTES, values: int = MOST_VALUES, lists: int = MOST_LISTS
+) -> None:
+    """Refuse (EOFError) JSON of more bytes, or of more values or lists, which take far more memory
+    once parsed.
+    """
+    if len(text) > size:
+        raise EOFError(f"it unpacks to more than {size >> 20} MiB")
+    found = text.count(b","), text.count(b"[") + text.count(b"{")
+    if found[0] > values or found[1] > lists:
+        raise EOFError(f"it holds {found[0]:,} values and {found[1]:,} lists, more than any Record")
 
 
 def check_room(folder: Path, count: int = 0) -> None:

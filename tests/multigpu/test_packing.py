@@ -142,8 +142,8 @@ def test_nothing_is_touched_where_a_file_is_no_record_or_an_archive_says_otherwi
     ("name", "instead", "words"),
     [
         (
-            "multigpu.records.packing.write_archive",
-            lambda folder, texts: write_archive(folder, dict.fromkeys(texts, b"{}")),
+            "multigpu.records.packing.write_archives",
+            lambda folder, texts: [write_archive(folder, dict.fromkeys(texts, b"{}"))],
             "differ",
         ),
         (

@@ -133,3 +133,24 @@ def test_what_cannot_be_used_says_why_and_stops_nothing_else(tmp_path: Path) -> 
         and "placement 'gone' of wrong (wrong.nowhere:ROW) cannot be used: " in err
         and "Traceback" not in err
     )
+
+
+def test_a_distribution_whose_entry_points_cannot_be_read_is_named_and_hides_no_other(
+    tmp_path: Path,
+) -> None:
+    study = Installed(tmp_path)
+    study.install("example", DECLARED, **{f"example/{name}": text for name, text in FILES.items()})
+    study.install("torn", {})
+    (study.site / "torn-1.0.dist-info" / "entry_points.txt").write_bytes(b"[a]\nno equals\n")
+    study.install("odd", {})
+    (study.site / "odd-1.0.dist-info" / "METADATA").write_bytes(b"Name: odd\nVersion: \xff\n")
+    for words in (("doctor",), ("records",)):
+        out, err = study.run("-m", "multigpu", *words)
+        for name in ("torn", "odd-1.0.dist-info"):
+            assert re.search(rf"the entry_points.txt of {name} in \S+/site cannot be read \(", err)
+        assert "Traceback" not in err and ("no Record matches" in out or "by_copy" in out)
+    assert (
+        "packages    the entry_points.txt of torn in " in study.run("-m", "multigpu", "doctor")[0]
+    )
+    stopped = study.run("-m", "multigpu", "measure", *JOB.split(), "device_type=cpu")[1]
+    assert "the entry_points.txt of torn" in stopped and "Traceback" not in stopped

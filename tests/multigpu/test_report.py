@@ -7,6 +7,7 @@ import contextlib
 import html
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -266,10 +267,12 @@ def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
         )
         for number, (status, launch, second) in enumerate(told)
     ]
-    kills = pd.DataFrame({"victim": ["agent", "worker", "worker"], "recovered_s": [9.0, 2.0, 4.0]})
+    names = ["a killed agent", "a killed worker", "a killed worker"]
+    kills = pd.DataFrame({"fault": names, "recovered_s": [9.0, 2.0, 4.0], "lost": [0, 0, 1]})
+    kills = kills.assign(device_type="cpu")
     planted = pd.DataFrame(
         {"fault": ["a rank that stops"] * 2, "recovered_s": [30.0, float("nan")]}
-    )
+    ).assign(device_type="cuda")
     table = report.fault_table(kills, report.failures(records), planted).set_index("fault")
     assert table.loc[
         "GPU, planted: a rank that stops", ["tried", "survived", "last", "median_s"]
@@ -282,8 +285,10 @@ def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
     ]
     assert table.loc["GPU: failed", ["tried", "survived", "last"]].tolist() == [1, 0, 1]
     assert table.loc[
-        "CPU: a killed worker", ["tried", "survived", "median_s", "most_s"]
-    ].tolist() == [2, 2, 3.0, 4.0]
+        "CPU: a killed worker", ["tried", "survived", "median_s", "most_s", "lost"]
+    ].tolist() == [2, 2, 3.0, 4.0, 1]
+    assert table.loc["CPU: a killed agent", "lost"] == 0, "counted, and none"
+    assert math.isnan(table.loc["GPU, planted: a rank that stops", "lost"]), "not counted"
 
 
 @pytest.fixture

@@ -415,7 +415,7 @@ def test_what_is_no_json_unpacks_without_end_or_is_a_pipe_is_named_at_once(plant
     file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())
     assert file.stat().st_size < 1 << 19
     assert list(store) == [good] and next(store.unreadable()).endswith(
-        "it unpacks to more than 128 MiB"
+        "it unpacks to more than 64 MiB"
     )
     file.unlink()
     os.mkfifo(file)
@@ -490,9 +490,23 @@ def test_a_damaged_archive_hides_no_other_and_stops_no_command(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert main(["--records", str(store.root), "verify"]) == 1
     said = capsys.readouterr().out
-    assert "unpacks to more than 256 MiB" in said and "its end is missing" in said
+    assert "unpacks to more than 128 MiB" in said and "its end is missing" in said
     assert main(["--records", str(store.root), "records"]) == 0
     assert good.run.placement in capsys.readouterr().out
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 1 << 20
     assert store.write(make_record(repeat=3)).exists()
+
+
+def test_a_folder_is_the_same_by_whatever_path_it_is_named(
+    planted: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _, file = planted
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    content["machine"]["name"] = "9x-nvidia-h200"
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    (link := store.root.parent / "link").symlink_to(store.root)
+    monkeypatch.chdir(store.root.parent)
+    for name in (store.root, link, store.root.name):
+        assert main(["verify", str(name)]) == 1
+        assert "it belongs into the folder '9x-nvidia-h200'" in capsys.readouterr().out

@@ -16,10 +16,13 @@ import pytest
 
 from multigpu import paths
 from multigpu.analysis.frame import COLUMNS, frame_of
+from multigpu.analysis.publish import publish
 from multigpu.analysis.read import records_of
 from multigpu.analysis.verify import altered_files, raw_records
 from multigpu.cli.main import main
-from multigpu.records.record import Record
+from multigpu.records.record import Record, RecordStore
+from tests.factory import make_record, plant
+from tests.refusals import refused
 
 SCRIPT = paths.REPOSITORY / "workflow" / "data_package.py"
 SPEC = importlib.util.spec_from_file_location("data_package", SCRIPT)
@@ -70,6 +73,18 @@ def test_the_manifest_lists_every_committed_file_and_a_change_shows(
     assert f"{copy} is not what it was" in capsys.readouterr().out
     copy.unlink()
     assert [said for said in altered_files(tmp_path) if "is gone" in said]
+
+
+def test_what_a_wheel_takes_along_is_cut_from_the_flat_table(tmp_path: Path) -> None:
+    planted = [make_record(), make_record(devices=1)]
+    plant(RecordStore(tmp_path / "runs"), planted)
+    flat = frame_of(planted).assign(unit="bricks")
+    flat.to_parquet(tmp_path / "records.parquet", index=False)
+    file = publish(tmp_path / "published.parquet", tmp_path)
+    rows = pd.read_parquet(file).query("table == 'runs'")["row"].map(json.loads)
+    assert {(row["key"], row["unit"]) for row in rows} == {(one.key, "bricks") for one in planted}
+    flat[:1].to_parquet(tmp_path / "records.parquet", index=False)
+    refused("records.parquet is not of the Records of today: run ", publish, file, tmp_path)
 
 
 def test_the_citation_is_of_this_version() -> None:

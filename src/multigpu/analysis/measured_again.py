@@ -44,13 +44,13 @@ def possible_here(root: Path) -> Iterator[tuple[RecordKind | None, Any]]:
     """
     here, gpus = this_machine(), gpu_count()
     for raw in raw_records(root):
-        if raw.record is None or raw.record.get("status") != "ok":
+        if (content := raw.record) is None or content.get("status") != "ok":
             continue
-        of = kind_of(raw.record)
-        if (kind := repeatable_kind(raw.record)) is not None and of is not None:
-            yield kind, of.model_validate(raw.record, strict=False)
+        of = kind_of(content)
+        if (kind := repeatable_kind(content)) is not None and of is not None:
+            yield kind, of.model_validate(content, strict=False)
         elif of is Record:
-            record = Record.model_validate(raw.record, strict=False)
+            record = Record.model_validate(content, strict=False)
             on_gpus = record.run.device_type == "cuda"
             fits = record.run.devices <= (gpus if on_gpus else here.cores) and not (
                 on_gpus and record.machine.gpus[:1] != here.gpus[:1]

@@ -1,5 +1,6 @@
 """`python -m multigpu.analysis.publish [FILE]`: what a wheel takes along of the committed Records,
-as one parquet of rows that `records/published.py` reads.
+as one parquet of rows that `records/published.py` reads. Its Runs are those of the flat table
+`records.parquet`, which `workflow/data_package.py` writes.
 """
 
 import json
@@ -14,7 +15,7 @@ from pyarrow import parquet
 
 from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.frame import COLUMNS
 from multigpu.analysis.read import machines_in, records_of, timed_steps
 from multigpu.machine.ceilings import read_ceilings
 from multigpu.records.published import FILE
@@ -27,17 +28,27 @@ def rows_of(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {str(name): value for name, value in row.items() if value is not None}
 
 
+def flat_table(data: Path, keys: set[str]) -> pd.DataFrame:
+    """Return the flat table of a folder of Records. ValueError: it is not of these Records."""
+    flat = pd.read_parquet(file := data / "records.parquet")
+    if list(flat) != list(COLUMNS) or set(flat["key"]) != keys:
+        raise ValueError(f"{file} is not of the Records of today: run workflow/data_package.py")
+    return flat
+
+
 def tables(data: Path) -> dict[str, Iterator[dict[str, Any]]]:
-    """Give what travels of a folder that holds runs/ and collectives/, by the table's name.
+    """Give what travels of a folder that holds runs/, collectives/ and records.parquet, by the
+    table's name.
 
     Of steps only those of one device are kept: their spread is what a forecast draws from.
     """
     runs = data / "runs"
     records = records_of(runs)
     alone = [record for record in records if record.run.devices == 1]
+    flat = flat_table(data, {one.key for one in records if not one.run.traced_steps})
     steps = ({"key": key, "steps_s": own} for key, own in timed_steps(alone).items())
     return {
-        "runs": rows_of(frame_of(records)),
+        "runs": rows_of(flat),
         "steps": steps,
         "machines": (one.model_dump(mode="json") for one in machines_in(records).values()),
         "ceilings": (one.model_dump(mode="json") for one in read_ceilings(runs)),

@@ -6,6 +6,7 @@ offenders, and fails on any that `data/exceptions.csv` does not list. `--measure
 random sample once more on this machine.
 """
 
+import contextlib
 import csv
 import hashlib
 import json
@@ -17,13 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from multigpu import paths
 from multigpu.analysis.physics import beside_others, date_fault, physics
-from multigpu.records.archive import archives_in
+from multigpu.records.archive import Name, archives_in
 from multigpu.records.base import Kept
 from multigpu.records.collective import CollectiveRecord
 from multigpu.records.record import Record
@@ -45,7 +47,7 @@ KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
 
 
 class Raw(NamedTuple):
-    """One Record: kind, the folders above its own below the root, and where it lies; record None:
+    """One Record: kind, the folders above its own below the root, and where it lies; text None:
     `fault` says why.
     """
 
@@ -53,8 +55,16 @@ class Raw(NamedTuple):
     path: Path
     key: str
     attempt: int
-    record: dict[str, Any] | None
+    text: bytes | None
     fault: str = ""
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """Its content as JSON, parsed anew; None: it is no object of JSON."""
+        try:
+            return None if self.text is None else dict(json.loads(self.text))
+        except (ValueError, TypeError, RecursionError):
+            return None
 
 
 def raw_records(root: Path) -> Iterator[Raw]:
@@ -74,20 +84,21 @@ def raw_records(root: Path) -> Iterator[Raw]:
                 broken.append(str(error))
         yield from (Raw(kind, place, "", 0, None, said) for said in broken)
         for held in found:
-            record, fault = None, ""
+            text, fault = None, ""
             try:
-                record = dict(json.loads(held.text()))
-            except (OSError, EOFError, zlib.error, ValueError, TypeError) as error:
+                text = held.text()
+            except (OSError, EOFError, zlib.error, ValueError) as error:
                 fault = f"{held} cannot be read: {error}"
-            yield Raw(kind, held.path, held.key, held.attempt, record, fault)
+            yield Raw(kind, held.path, held.key, held.attempt, text, fault)
 
 
 class Fault(NamedTuple):
-    """A defect of one Record or file, in a few words, and more of it."""
+    """A defect of one Record or file, in a few words, and more of it; commit: that it names."""
 
     raw: Raw
     what: str
     detail: str = ""
+    commit: str = ""
 
     def __str__(self) -> str:
         return (
@@ -98,12 +109,13 @@ class Fault(NamedTuple):
 
 class Report(NamedTuple):
     """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
-    by commit and fault.
+    by commit and fault. suspects: where those lie, and which they are, that may be no Records.
     """
 
     checked: Counter[str]
     faults: list[Fault]
     excepted: Counter[tuple[str, str]]
+    suspects: set[tuple[Path, Name]] = set()
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
@@ -119,54 +131,78 @@ def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
     return next((kind for kind in RECORD_KINDS.values() if kind.repeatable(record)), None)
 
 
-def verify(root: Path, exceptions: Path | None = None) -> Report:
+def verify(
+    root: Path,
+    exceptions: Path | None = None,
+    kinds: Mapping[Path, type[Kept]] = MappingProxyType({}),
+) -> Report:
     """Check every Record below a folder, all attempts. exceptions: rows of (commit, fault, records,
-    why), for so many Records.
+    why), for so many Records. kinds: which kind of Record alone a folder may hold.
     """
-    known, every = history(), list(raw_records(root))
-    clocks, runs, found = highest_clocks(every), list[tuple[Raw, Record]](), list[Fault]()
-    for raw in every:
-        if raw.record is None or (kind := kind_of(raw.record)) is None:
-            found.append(Fault(raw, "cannot be read", raw.fault or "it is of no kind of Record"))
-            continue
-        record, faults = _checked(raw, raw.record, kind, known)
+    known, counts, found = history(), Counter[str](), list[Fault]()
+    runs, usual = list[tuple[Raw, Record]](), dict[Path, type[Kept]]()
+    for raw in raw_records(root):
+        counts[raw.kind] += 1
+        folder = raw.path.parent
+        record, faults = _read(raw, usual)
         found += faults
+        if record is None:
+            continue
+        if folder in kinds and (type(record), record.place) != (kinds[folder], folder.name):
+            found.append(Fault(raw, "it does not belong into its folder", record.place))
+        found += _checked(raw, record, known)
         if isinstance(record, Record):
             runs.append((raw, record))
-            if record.status == "ok":
-                found += (Fault(raw, what, detail) for what, detail in physics(record, clocks))
+    clocks = highest_clocks(record for _, record in runs)
+    for raw, run in runs:
+        if run.status == "ok":
+            found += (Fault(raw, what, detail) for what, detail in physics(run, clocks))
     found += (Fault(raw, what, detail) for raw, what, detail in beside_others(runs))
-    return Report(Counter(raw.kind for raw in every), *listed(found, exceptions))
+    suspects = {
+        (one.raw.path.resolve(), (one.raw.key, one.raw.attempt))
+        for one in found
+        if one.what not in (COMMIT, TREE)
+    }
+    return Report(counts, *listed(found, exceptions), suspects)
 
 
-def _checked(
-    raw: Raw, content: dict[str, Any], kind: type[Kept], known: Mapping[str, datetime] | None
-) -> tuple[Any, list[Fault]]:
-    """Return a Record (None: it cannot be read) with what is wrong with it whatever it measured:
-    schema, key, attempt, commit, date, machine.
+def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
+    """The Record, or None and why it is none. usual: folder -> the kind that its Records had so
+    far, as which one is read quickest.
     """
+    if raw.text is None:
+        return None, [Fault(raw, "cannot be read", raw.fault)]
+    with contextlib.suppress(ValidationError):
+        return usual.get(raw.path.parent, Record).model_validate_json(raw.text, strict=False), []
+    if (content := raw.record) is None:
+        return None, [Fault(raw, "cannot be read", f"{raw.path} holds no object of JSON")]
+    if (kind := kind_of(content)) is None:
+        return None, [Fault(raw, "cannot be read", "it is of no kind of Record")]
     try:
-        record: Any = kind.model_validate(content, strict=False)
+        usual[raw.path.parent] = kind
+        return kind.model_validate(content, strict=False), []
     except ValidationError as error:
         today = kind.model_fields.get("schema_version")
         older = today is not None and content.get("schema_version", today.default) < today.default
         what = SCHEMA if older else "not as its schema wants it"
-        return None, [Fault(raw, what, refusal(error))]
-    found = []
+        return None, [Fault(raw, what, refusal(error), str(content.get("commit", "")))]
+
+
+def _checked(raw: Raw, record: Any, known: Mapping[str, datetime] | None) -> Iterator[Fault]:
+    """Yield what is wrong with any Record: its key, attempt, commit or date."""
     if not raw.key == record.key == record.own_key:
         said = f"{record.own_key} by its content"
-        found.append(Fault(raw, "its key is not that of its content", said))
+        yield Fault(raw, "its key is not that of its content", said)
     if raw.attempt != record.attempt:
-        found.append(Fault(raw, "its attempt is not that of its name"))
+        yield Fault(raw, "its attempt is not that of its name")
     # a commit of the history has exactly this source
     if not (known and record.source_tree in known):
         if not record.clean_tree:
-            found.append(Fault(raw, TREE, record.commit[:10]))
+            yield Fault(raw, TREE, record.commit[:10], record.commit)
         if known is not None and record.commit[:7] not in known:
-            found.append(Fault(raw, COMMIT, record.commit[:10]))
+            yield Fault(raw, COMMIT, record.commit[:10], record.commit)
     if said := date_fault(record, known or {}):
-        found.append(Fault(raw, "a date that cannot be", said))
-    return record, found
+        yield Fault(raw, "a date that cannot be", said)
 
 
 def altered_files(root: Path) -> Iterator[str]:
@@ -182,17 +218,13 @@ def altered_files(root: Path) -> Iterator[str]:
             yield f"{file} is not what it was when {listed_in} was written"
 
 
-def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
+def highest_clocks(records: Iterable[Record]) -> dict[str, int]:
     """The highest clock at which each kind of GPU was found, in MHz."""
     found: dict[str, int] = {}
-    for record in (raw.record or {} for raw in every):
-        measurement, gpus = record.get("measurement"), (record.get("machine") or {}).get("gpus")
-        if isinstance(measurement, dict) and gpus:
-            clocks = (
-                int(state.get("sm_clock_mhz", 0))
-                for state in measurement.get("device_states") or []
-            )
-            found[gpus[0]] = max([found.get(gpus[0], 0), *clocks])
+    for record in records:
+        for gpu in record.machine.gpus[:1] if record.measurement is not None else ():
+            clocks = (state.sm_clock_mhz for state in record.measurement.device_states)
+            found[gpu] = max([found.get(gpu, 0), *clocks])
     return found
 
 
@@ -239,7 +271,7 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
             )
         allowed[row["commit"], row["fault"]] += int(row["records"])
     for fault in faults:
-        name = (str((fault.raw.record or {}).get("commit", ""))[:7], fault.what)
+        name = (fault.commit[:7], fault.what)
         if allowed[name] > 0:
             allowed[name] -= 1
             excepted[name] += 1

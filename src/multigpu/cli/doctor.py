@@ -29,6 +29,7 @@ from multigpu.machine.private_network import OPEN_PORTS, why_not
 from multigpu.machine.process import NO_KERAS, tensorflow_environment
 from multigpu.machine.surroundings import GpuLook, gpu_look
 from multigpu.placements import placements
+from multigpu.plugins import one_by_one
 from multigpu.records.record import RecordStore
 from multigpu.runner.hosts.launching import PORT
 from multigpu.workloads import workloads
@@ -277,6 +278,7 @@ def diagnose(store: RecordStore) -> Iterator[str]:
         if importlib.util.find_spec(part) is None
     ]
     yield f"missing     {', '.join(missing) or 'nothing'}"
+    yield from (f"packages    {broken}" for broken in one_by_one()[1])
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free / 2**30
         yield (

@@ -265,7 +265,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     checked = command(
         "verify",
-        "multigpu.cli.read:verify_command",
+        "multigpu.cli.verify:verify_command",
         "can these Records be believed? Schema, physics, keys and commits of each",
     )
     checked.add_argument(

@@ -1,20 +1,17 @@
-"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
+"""Commands that read Records: `records`, `table`, `explain`, `advise`."""
 
 import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 
-from multigpu import paths
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.matrix import as_text, matrix, table_job
-from multigpu.analysis.measured_again import measured_again
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import frames
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.analysis.verify import EXCEPTIONS, altered_files, lines, verify
 from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
 from multigpu.records.packing import FEWEST, pack, share, stores_of
@@ -117,28 +114,6 @@ def _share(arguments: argparse.Namespace) -> int:
         raise ValueError("no Record is left to share")
     print(f"`python -m multigpu verify {arguments.share}` checks what you are about to offer")
     return 0
-
-
-def verify_command(arguments: argparse.Namespace) -> int:
-    """Whether Records can be believed: every file that is none, and what each Record says against
-    itself and others.
-    """
-    named = arguments.folder or arguments.records
-    root = Path(named) if named else paths.DATA
-    if not root.is_dir():
-        raise ValueError(f"{root} is no folder: name one that holds Records")
-    stores = stores_of(root if named else None)
-    unreadable = [fault for store in stores for fault in store.unreadable()]
-    unreadable += altered_files(root)
-    print("".join(f"{fault}\n" for fault in unreadable), end="")
-    report = verify(root, EXCEPTIONS)
-    print("\n".join(lines(report)), flush=True)
-    disagree = 0
-    if arguments.measure:
-        for line, agrees in measured_again(root, arguments.measure, arguments.seed):
-            print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
-            disagree += not agrees
-    return 1 if unreadable or report.faults or disagree else 0
 
 
 def explain_command(arguments: argparse.Namespace) -> int:

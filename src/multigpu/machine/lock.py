@@ -23,6 +23,10 @@ GPUs of their own, say.
 """
 LOCK_HOLDER_VARIABLE = "MULTIGPU_TURN"
 """In the environment of a process that has its turn, and of all that it starts: whose it is."""
+WORD = '{"pid": '
+"""What a lock begins with while a sweep holds it, and after one that was killed; else it is
+empty.
+"""
 
 
 def memory_root() -> Path:
@@ -31,18 +35,27 @@ def memory_root() -> Path:
 
 
 def _opened() -> IO[str]:
-    """The file by which sweeps here know of each other, made where it is missing. Who may not write
-    there takes it and leaves no word.
+    """Open the file by which sweeps here know of each other, made where it is missing. Who may not
+    write there takes it and leaves no word. A ValueError: it is another file, which stays as it is.
     """
-    path = os.environ.get(LOCK_VARIABLE) or memory_root() / "multigpu-machine.lock"
-    with contextlib.suppress(FileExistsError):
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
-        os.fchmod(handle, 0o666)
-        os.close(handle)
+    path = Path(os.environ.get(LOCK_VARIABLE) or memory_root() / "multigpu-machine.lock")
+    why = "it is no file"
     try:
-        return open(path, "r+")
-    except PermissionError:
-        return open(path)
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+            os.fchmod(handle, 0o666)
+            os.close(handle)
+        if path.is_file():  # a pipe would be waited for
+            with open(path, errors="replace") as file:
+                word = file.read(len(WORD))
+            if word in ("", WORD):
+                return open(path, "r+" if os.access(path, os.W_OK) else "r")
+            why = "it holds something else, which would be lost"
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise ValueError(
+        f"{path} cannot be this machine's lock: {why}; give {LOCK_VARIABLE} the name of a new file"
+    )
 
 
 def holder(text: str) -> str:
@@ -50,7 +63,7 @@ def holder(text: str) -> str:
     try:
         told = json.loads(text)
         since = datetime.fromtimestamp(told["since"]).astimezone()
-        minutes = (time.time() - told["since"]) / 60
+        minutes = max(0.0, time.time() - told["since"]) / 60
         return (
             f"process {told['pid']} ({told['command']}) since {since:%H:%M:%S}, for {minutes:.0f}"
             " minutes"
@@ -71,11 +84,9 @@ def machine_lock() -> Iterator[None]:
         _take(lock)
         if lock.writable():
             lock.truncate(0)
-            json.dump(
-                {"pid": os.getpid(), "since": time.time(), "command": " ".join(sys.argv)[:200]},
-                lock,
-            )
-            lock.flush()
+            word = {"pid": os.getpid(), "since": time.time(), "command": " ".join(sys.argv)[:200]}
+            with contextlib.suppress(OSError):  # no room for it
+                os.pwrite(lock.fileno(), json.dumps(word).encode(), 0)
         os.environ[LOCK_HOLDER_VARIABLE] = str(os.getpid())
         try:
             yield

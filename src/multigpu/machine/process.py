@@ -29,9 +29,22 @@ STOPPED_S = (
     5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
 )
 STARTED_AT = "MULTIGPU_STARTED_AT"
-"""In the environment of a forked worker: when its start began, in seconds of the epoch, with what
+"""In the environment of a forked worker: when its start began, by the monotonic clock, with what
 was imported for it before the fork.
 """
+
+
+def start_ticks(process: int | str = "self") -> int:
+    """Return when a process started, in ticks since this machine's boot, which no setting of its
+    clock changes. An OSError: there is no such process.
+    """
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def age_s() -> float:
+    """Return the seconds since this process started, whoever sets the clock meanwhile."""
+    started_s = start_ticks() / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def import_for_good(name: str) -> Any:

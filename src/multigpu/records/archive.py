@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from multigpu.writing import write_whole
+from multigpu.writing import check_size, write_whole
 
 Name = tuple[str, int]  # the key and the attempt of a Record
 Texts = Mapping[str, Mapping[int, bytes]]  # key -> attempt -> JSON
 
 _START, _END = "records-", ".tar.xz"
 _NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
-MOST_BYTES = 1 << 28
-"""What the tar inside may take: a hundred thousand Records, and far less than any machine's
-memory.
+MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 27, 6 << 20, 1 << 19
+"""What the tar inside may take, and what may be in it: ten times the largest that there is, and far
+less than any machine's memory.
 """
 # a larger dictionary saves 0.3% of the largest, and takes seven times the memory
 _PRESET = 6 | lzma.PRESET_EXTREME
@@ -64,7 +64,7 @@ def files_in(folder: Path) -> list[str]:
 
 def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
     """Write these Records as an archive, atomically, unless it is there; equal Records are equal
-    bytes.
+    bytes. An EOFError: they are more than one may hold.
     """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -72,16 +72,29 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
             entry = tarfile.TarInfo(member)  # mode 0644, mtime, uid and gid 0
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
-    content = out.getvalue()
-    if len(content) > MOST_BYTES:
-        raise ValueError(
-            f"{len(texts):,} Records of {folder} take {len(content) >> 20} MiB, more than the"
-            f" {MOST_BYTES >> 20} that an archive may: pack fewer at once"
-        )
+    check_size(content := out.getvalue(), MOST_BYTES, MOST_VALUES, MOST_LISTS)
     path = folder / _archive_name(content)
     with contextlib.suppress(FileExistsError):  # the same Records, by its name
         write_whole(path, lzma.compress(content, preset=_PRESET))
     return path
+
+
+def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
+    """Write these Records as one archive, or as many as they need, each of half of what one may
+    hold.
+    """
+    parts, size = [dict[Name, bytes]()], 0.0
+    for name, text in sorted(texts.items()):
+        # its blocks of the tar; or what its values or lists weigh, of which there may be fewer
+        lists = text.count(b"[") + text.count(b"{")
+        weighs = text.count(b",") / MOST_VALUES, lists / MOST_LISTS
+        own = max(len(text) + 2048, MOST_BYTES * max(weighs))
+        if parts[-1] and size + own > MOST_BYTES // 2:
+            parts.append({})
+            size = 0.0
+        parts[-1][name] = text
+        size += own
+    return [write_archive(folder, part) for part in parts]
 
 
 def read_archive(path: Path) -> Texts:
@@ -108,20 +121,20 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts | ValueError:
         for member, text in _members(content):
             if (name := name_of(member)) is None:
                 raise ValueError(f"its member {member} is no Record")
+            check_size(text)
             texts.setdefault(name[0], {})[name[1]] = text
-    except (OSError, lzma.LZMAError, ValueError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         return _broken(path, error)
     return texts
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return what is packed; a ValueError or LZMAError where it is damaged, or takes more memory
-    than any archive of Records.
+    """Return what is packed; a ValueError, EOFError or LZMAError where it is damaged, or takes more
+    memory than any archive of Records.
     """
-    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_BYTES)
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << 28)
     content = unpacking.decompress(packed, MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MiB")
+    check_size(content, MOST_BYTES, MOST_VALUES, MOST_LISTS)
     if not unpacking.eof:
         raise ValueError("its end is missing")
     return content

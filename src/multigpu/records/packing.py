@@ -13,7 +13,7 @@ from pathlib import Path
 
 from multigpu import paths, placements, workloads
 from multigpu.machine.machine import PATH
-from multigpu.records.archive import Name, write_archive
+from multigpu.records.archive import Name, write_archives
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import Record, RecordStore
 from multigpu.records.store import RECORD_KINDS, Held, Store, check_same, loose_in, packed_in
@@ -96,7 +96,7 @@ def _pack_place(store: Store, folder: Path) -> Packed | None:
             check_same(packed[name], held)
     before = sum(held.path.stat().st_size for held in loose.values())
     if fresh:
-        write_archive(folder, {name: loose[name].text() for name in fresh})
+        write_archives(folder, {name: loose[name].text() for name in fresh})
         handle = os.open(folder, os.O_RDONLY)
         try:
             # the names of its files outlast a power cut, before others are taken out of it
@@ -169,5 +169,5 @@ def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[
     written = []
     for place, own in sorted(texts.items()):
         (folder / place).mkdir(parents=True, exist_ok=True)
-        written.append(write_archive(folder / place, own))
+        written += write_archives(folder / place, own)
     return written, left

@@ -8,7 +8,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -21,7 +21,7 @@ from multigpu.plugins import PluginRegistry
 from multigpu.records.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.records.base import Kept
 from multigpu.spec.schema import refusal
-from multigpu.writing import check_room, read_packed, write_whole
+from multigpu.writing import check_room, check_size, read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")  # loose Records and archives, as patterns of `glob`
@@ -126,9 +126,9 @@ class Store(Generic[Kind]):
         """The number that the next Record under this key gets."""
         return max((held.attempt + 1 for held in self.attempts(place, key)), default=0)
 
-    def unreadable(self) -> Iterator[str]:
+    def unreadable(self, only: Set[tuple[Path, Name]] | None = None) -> Iterator[str]:
         """Of every file that is no Record of this kind: what is wrong with it, in a sentence that
-        names it.
+        names it. only: where those lie (resolved) and which they are that are looked into.
         """
         for place in self.places():
             broken = loose_in(self.root / place)[1]
@@ -139,11 +139,16 @@ class Store(Generic[Kind]):
             except ValueError as error:
                 yield str(error)
                 continue
-            for one in held.values():
-                try:
-                    self.read(one)
-                except ValueError as error:
-                    yield str(error)
+            for name, one in held.items():
+                if only is None or (only and (one.path.resolve(), name) in only):
+                    try:
+                        self.read(one)
+                    except ValueError as error:
+                        yield str(error)
+
+    def kind_in(self, place: str) -> type[Kept]:
+        """The class of the Records of a place."""
+        return self.kinds.get(place, self.kind)
 
     def check_writable(self, place: str = "") -> None:
         """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a
@@ -164,20 +169,22 @@ class Store(Generic[Kind]):
 
     def write(self, record: Kind) -> Path:
         """Write `record` atomically, as a file of its own; a FileExistsError if this attempt is
-        written already, loose or packed.
+        written already, loose or packed; an EOFError if it is more than can be read.
         """
         path = self.path(record.place, record.key, record.attempt)
         if any(held.attempt == record.attempt for held in packed_in(path.parent, record.key, [])):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        text = record.model_dump_json().encode()
+        check_size(text)  # what is written can be read
         # equal Records are equal bytes
-        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))
+        write_whole(path, gzip.compress(text, mtime=0))
         return path
 
     def read(self, held: Held) -> Kind:
         """The Record that lies there, or that was packed since it lay there; a ValueError that
         names it if it is none of this kind.
         """
-        kind: type[Any] = self.kinds.get(held.path.parent.name, self.kind)
+        kind: type[Any] = self.kind_in(held.path.parent.name)
         try:
             record: Kind = kind.model_validate_json(held.text())
             if fault := self.fault(record, held):

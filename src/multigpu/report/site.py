@@ -45,9 +45,10 @@ REFERENCE = (
     "method",
     "glossary",
 )
-SOAK = paths.DATA / "faults" / "soak.csv"  # a row a kill, as `make soak` writes it
-# a row a fault planted on GPUs, as `benchmarks/faults_on_gpus.py` writes it
-PLANTED = paths.DATA / "faults" / "gpus.csv"
+FAULTS = paths.DATA / "faults"
+"""soak*.csv: a row a fault of a soak (`make soak`). cpus.csv and gpus.csv: a row a fault that was
+planted (`benchmarks/faults_on_*.py`).
+"""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -73,42 +74,42 @@ def failures(records: Iterable[Record]) -> pd.DataFrame:
     return table.loc[table["status"].ne("ok"), ["fault", "recovered_s"]]
 
 
-def fault_table(kills: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
-    """A row a kind of fault: how often, after how many a Record followed in that sweep, and the
-    seconds until it did.
+def fault_table(soaked: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
+    """A row a kind of fault: how often, after how many a Record followed in that sweep, the seconds
+    until it did, and how many Records were lost (NaN: not counted).
     """
-    killed = kills.assign(fault="CPU: a killed " + kills["victim"])
-    tried = planted.assign(fault="GPU, planted: " + planted["fault"])
-    every = pd.concat(
-        [one[["fault", "recovered_s"]] for one in (killed, tried, failed)], ignore_index=True
-    ).astype({"recovered_s": float})
-    found = (
-        every.groupby("fault")["recovered_s"]
-        .agg(tried="size", survived="count", median_s="median", most_s="max")
-        .reset_index()
+    on = {"cpu": "CPU", "cuda": "GPU"}
+    soak = soaked.assign(fault=soaked["device_type"].map(on) + ": " + soaked["fault"])
+    tried = planted.assign(fault=planted["device_type"].map(on) + ", planted: " + planted["fault"])
+    columns = ["fault", "recovered_s", "lost"]
+    parts = [one.reindex(columns=columns) for one in (soak, tried, failed)]
+    every = pd.concat(parts, ignore_index=True).astype({"recovered_s": float, "lost": float})
+    groups = every.groupby("fault")
+    found = groups["recovered_s"].agg(
+        tried="size", survived="count", median_s="median", most_s="max"
     )
-    found.insert(3, "last", found["tried"] - found["survived"])
-    return found
+    found.insert(2, "last", found["tried"] - found["survived"])
+    return found.assign(lost=groups["lost"].sum(min_count=1)).reset_index()
 
 
 def faults_page() -> str:
-    """Tabulate launches in which something went wrong: killed on CPUs, failed on GPUs, planted
-    there.
-    """
+    """Tabulate launches in which something went wrong: killed, planted, or failed on GPUs."""
     failed = cached_on_disk("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
-    table = fault_table(pd.read_csv(SOAK), failed, pd.read_csv(PLANTED))
-    heads = [
-        "fault",
-        "times",
-        "a Record followed",
-        "none followed",
-        "median s until then",
-        "most s",
+    soaked = pd.concat([pd.read_csv(file) for file in sorted(FAULTS.glob("soak*.csv"))])
+    planted = [
+        pd.read_csv(FAULTS / f"{name}.csv").assign(device_type=on)
+        for name, on in (("cpus", "cpu"), ("gpus", "cuda"))
     ]
-    cells = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else str(value))
+    table = fault_table(soaked, failed, pd.concat(planted))
+    counts = ("times", "a Record followed", "none followed")
+    heads = ["fault", *counts, "median s until then", "most s", "Records lost"]
+    lost = table["lost"].map(lambda count: "not counted" if pd.isna(count) else f"{count:.0f}")
+    cells = table.drop(columns="lost").map(
+        lambda value: f"{value:.1f}" if isinstance(value, float) else str(value)
+    )
     return "\n".join(
         f"| {' | '.join(line)} |"
-        for line in [heads, ["---"] * len(heads), *cells.to_numpy().tolist()]
+        for line in [heads, ["---"] * len(heads), *cells.assign(lost=lost).to_numpy().tolist()]
     )
 
 

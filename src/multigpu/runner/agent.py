@@ -23,7 +23,6 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
-import psutil
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -42,6 +41,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from multigpu.machine.process import (
     STARTED_AT,
+    age_s,
     end_with_parent,
     import_for_good,
     tensorflow_environment,
@@ -134,7 +134,7 @@ def forked(module: str, path: str) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        os.environ[STARTED_AT] = str(time.time())
+        os.environ[STARTED_AT] = str(time.monotonic())
     sys.argv = [module, path]
     importlib.import_module(module).main()
 
@@ -215,7 +215,7 @@ def main() -> None:
                 # beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
                     import_for_good(name)
-            os.environ[STARTED_AT] = str(psutil.Process().create_time())
+            os.environ[STARTED_AT] = str(time.monotonic() - age_s())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
         sys.exit(f"workers failed too often: {str(error).splitlines()[0]}")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import pkgutil
 import re
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ class Plan(Data):
     hook: "module:function" called as f(stage, run, rank) in every process (rank 0 where one
         dispatches for all) at the stages "build", "warm-up", "step" and "timed"; a way to plant
         delays and faults. environment: what else processes find in theirs.
-    until_s: when it is to end, in seconds of the epoch (None: when all is measured).
+    until_s: when it is to end, by the monotonic clock (None: when all is measured).
     hosts: on which the launch runs (`runner.hosts.launching`); host: the number of this one;
         address: of this one, as the others reach it; rendezvous: "address:port" at which their
             agents meet;
@@ -213,9 +214,10 @@ class Journal:
         return "failed", died + (f"; last on standard error: {words}" if words else "")
 
     def _dying_words(self, since: float) -> str:
-        """The last line on standard error since then of the worker that fell silent first, asked by
-        one that was started again.
+        """The last line on standard error since then (monotonic) of the worker that fell silent
+        first, asked by one that was started again.
         """
+        since += time.time() - time.monotonic()
         starts = sorted(
             (self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime
         )[:-1]

@@ -16,14 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from multigpu.engines.common.failures import CAUSES, Fault, Stuck, is_echo, status_of
 from multigpu.engines.common.session import Session, load_hook
 from multigpu.engines.common.stacks import ending_told, own_call, read_stacks
 from multigpu.engines.common.standing import DUMPING, Board, board_file, noted
 from multigpu.machine.machine import confine, this_machine
-from multigpu.machine.process import STARTED_AT, end_with_parent
+from multigpu.machine.process import STARTED_AT, age_s, end_with_parent
 from multigpu.machine.surroundings import SurroundingsWatch
 from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Trial, WorkerContext
@@ -59,9 +57,8 @@ class Program:
             plan.kind,
         )
         self.hook = load_hook(plan.hook)
-        self.startup_s = time.time() - float(
-            os.environ.get(STARTED_AT) or psutil.Process().create_time()
-        )
+        begun = os.environ.get(STARTED_AT)
+        self.startup_s = time.monotonic() - float(begun) if begun else age_s()
         self.watch: SurroundingsWatch | None = None
         self.session: Session | None = None
         self.board: Board | None = None
@@ -97,7 +94,7 @@ class Program:
                 else ()
             )
             self.watch = SurroundingsWatch(devices, os.getppid())
-        self.journal.report("start", index=index, key=key, at=time.time(), label=item.label)
+        self.journal.report("start", index=index, key=key, at=time.monotonic(), label=item.label)
         return True
 
     def attempt(self, index: int) -> bool:

@@ -121,7 +121,7 @@ def sweep(
     store.check_writable(this_machine().name)
     with followed(len(items), progress, bar) as (summary, shown), contextlib.ExitStack() as held:
         launches = sorted({kind.launch_of(item) for item in items})
-        until_s = None if budget_s is None else time.time() + budget_s
+        until_s = None if budget_s is None else time.monotonic() + budget_s
         for number, launch in enumerate(launches):
             chosen = [item for item in items if kind.launch_of(item) == launch]
             first = chosen[0].run
@@ -135,12 +135,12 @@ def sweep(
                 shown.update(reused)
                 if not plan.items:
                     continue
-                waited = time.time()
+                waited = time.monotonic()
                 held.enter_context(machine_lock())  # until the sweep ends
                 if until_s is not None:
-                    until_s += time.time() - waited
-                    share = (until_s - time.time()) / (len(launches) - number)
-                    plan = plan.model_copy(update={"until_s": time.time() + share})
+                    until_s += time.monotonic() - waited
+                    share = (until_s - time.monotonic()) / (len(launches) - number)
+                    plan = plan.model_copy(update={"until_s": time.monotonic() + share})
                 launch_plan(plan, shown, summary, company, stop)
                 if again := disturbed(plan, summary):
                     launch_plan(again, shown, summary, company, stop)

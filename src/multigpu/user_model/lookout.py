@@ -57,7 +57,7 @@ class Lookout:
             self._not_begun(journal, over, now_s)
             return
         item, key = plan.items[event["index"]], event["key"]
-        started_s = now_s - (time.time() - event["at"])
+        started_s = event["at"]
         found = [one for one in standings(plan.memory, key) if one.since_s > started_s - LOOK_S]
         quiet_s = now_s - max([started_s, *(one.since_s for one in found)])
         # as long as a process has yet to come, the others wait for it: only the budget ends that

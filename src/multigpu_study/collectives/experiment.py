@@ -5,7 +5,7 @@ Imports no framework.
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from time import time
+from time import monotonic
 from typing import Any
 
 from multigpu import paths
@@ -76,7 +76,7 @@ class Collectives(Experiment[CollectiveItem]):
     def passed_over(self, plan: Plan, item: CollectiveItem) -> tuple[str, str] | None:
         if (item.run.method, item.run.execution) in self.failed:
             return PASSED_OVER, f"{item.run.method} has failed"
-        return (LEFT, "") if plan.until_s is not None and time() >= plan.until_s else None
+        return (LEFT, "") if plan.until_s is not None and monotonic() >= plan.until_s else None
 
     def check(self, item: CollectiveItem, company: HostGroup | SimulatedHosts | None) -> None:
         check_there(item.run, company)

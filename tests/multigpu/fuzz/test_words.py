@@ -12,10 +12,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multigpu.build import build_run, build_training_run
+from multigpu.build import build_training_run
 from multigpu.cli.command import COMMANDS
 from multigpu.cli.main import main
-from multigpu.placements.resolve import shard_sizes
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
 from multigpu.records.training import TrainingStore
@@ -23,13 +22,9 @@ from multigpu.report import experiment
 from multigpu.report.batch import read_tasks
 from multigpu.report.experiment import planned
 from multigpu.report.notebooks import load_parameters
-from multigpu.runner.lanes import lanes_of
-from multigpu.runner.point import key_here
-from multigpu.runner.timed import check_devices
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
 from multigpu.spec.training import TrainingRun
-from multigpu.workloads.sources import check_inputs
 from tests.factory import make_record, plant
 from tests.multigpu.collectives.planted import make_record as make_all_reduce
 from tests.multigpu.fuzz.strategies import (
@@ -45,6 +40,7 @@ from tests.multigpu.fuzz.strategies import (
 from tests.multigpu.fuzz.words import (
     LEAVES,
     Kinds,
+    built_or_refused,
     changed,
     changes_of,
     damaged,
@@ -106,21 +102,7 @@ SCHEDULE = pairs_of(
 )
 def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> None:
     with little_memory():
-        try:
-            run = build_run(**fields)
-        except ValueError as error:
-            one_sentence(str(error))
-            return
-        assert (
-            Run.model_validate_json(run.model_dump_json()) == run
-            and build_run(**run.model_dump()).digest == run.digest
-        )
-        assert sum(shard_sizes(run)) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
-        for check in (check_devices, lambda one: check_inputs([one])):
-            try:
-                check(run)
-            except ValueError as error:
-                one_sentence(str(error))
+        built_or_refused(fields)
 
 
 @examples(400)

@@ -18,15 +18,21 @@ import pytest
 from hypothesis import strategies as st
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.cli import measure as cli_measure
-from multigpu.cli import read as cli_read
+from multigpu.cli import verify as cli_verify
 from multigpu.cli.main import main
 from multigpu.grids import GRIDS
 from multigpu.machine.machine import this_machine
+from multigpu.placements.resolve import shard_sizes
 from multigpu.records import store
 from multigpu.records.record import RecordStore
 from multigpu.records.store import Store
+from multigpu.runner.lanes import lanes_of
+from multigpu.runner.point import key_here
+from multigpu.runner.timed import check_devices
 from multigpu.spec.run import Run
+from multigpu.workloads.sources import check_inputs
 from tests.conftest import FOLDERS
 from tests.factory import make_point, make_record, plant
 from tests.multigpu.fuzz.strategies import (
@@ -51,7 +57,7 @@ def fuzzed(root: Path) -> Iterator[Path]:
             (root / name.lower()).mkdir()
             patch.setattr(paths, name, root / name.lower())
         patch.setattr(cli_measure, "measure_ceilings", lambda folder: folder)
-        patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
+        patch.setattr(cli_verify, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())
         others = [
             make_record("exp4"),
@@ -186,8 +192,28 @@ def damaged(draw: st.DrawFn, kinds: Kinds) -> tuple[str, bytes]:
     return name, data
 
 
-def ends_well(words: list[str]) -> None:
-    """Check that a command line ends well, or with one sentence."""
+def built_or_refused(fields: Mapping[str, Any]) -> bool:
+    """Check that fields make a whole Run, or are refused in one sentence; whether they do."""
+    try:
+        run = build_run(**fields)
+    except ValueError as error:
+        one_sentence(str(error))
+        return False
+    assert (
+        Run.model_validate_json(run.model_dump_json()) == run
+        and build_run(**run.model_dump()).digest == run.digest
+    )
+    assert sum(shard_sizes(run)) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
+    for check in (check_devices, lambda one: check_inputs([one])):
+        try:
+            check(run)
+        except ValueError as error:
+            one_sentence(str(error))
+    return True
+
+
+def ends_well(words: list[str]) -> int:
+    """Check that a command line ends well, or with one sentence; its exit code."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), little_memory():
         try:
@@ -205,6 +231,7 @@ def ends_well(words: list[str]) -> None:
         ]
         one_sentence("\n".join(said))
         assert said[0].startswith("multigpu: "), said
+    return code
 
 
 def read_or_named(name: str, data: bytes, kinds: Kinds, place: Path) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -29,6 +30,7 @@ from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from tests.multigpu.runner.launched import PATHS, tiny
+from tests.refusals import refused
 
 HOLD = """
 import time
@@ -86,6 +88,34 @@ def test_what_a_sweep_starts_has_its_turn_and_another_gets_it_afterwards(lock: P
     assert LOCK_HOLDER_VARIABLE not in os.environ and lock.read_text() == ""
     with started(HOLD % 0) as other:
         assert other.wait(20) == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "pipe", "nowhere"])
+def test_a_file_that_is_no_lock_is_refused_and_stays_as_it_was(lock: Path, kind: str) -> None:
+    if kind == "text":
+        lock.write_text("my thesis")
+    elif kind == "folder":
+        lock.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        os.environ[LOCK_VARIABLE] = f"{lock}/nowhere/lock"
+    refused(r" cannot be this machine's lock: .*; give MULTIGPU_LOCK the name", enter, machine_lock)
+    assert kind != "text" or lock.read_text() == "my thesis"
+    assert LOCK_HOLDER_VARIABLE not in os.environ
+
+
+def enter(manager: Callable[[], AbstractContextManager[None]]) -> None:
+    with manager():
+        pass
+
+
+def test_a_lock_that_has_no_room_for_its_holders_name_is_held_all_the_same(
+    lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pwrite", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    with machine_lock():
+        assert lock.read_text() == ""
 
 
 def test_a_lock_that_says_nothing_useful_is_no_failure() -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -347,10 +348,10 @@ def test_a_stopped_launcher_is_said_and_one_that_does_not_end_when_all_is_measur
 @pytest.mark.timeout(300)
 def test_random_kills_lose_no_run(tmp_path: Path) -> None:
     before = set(descendants())
-    store, kills, _ = soak(tmp_path, runs=6, every=4)
-    assert [record.status for record in store] == ["ok"] * 6 and not list(store.unreadable())
-    assert (
-        kills
-        and {kill.victim for kill in kills} <= {"agent", "worker"}
-        and not set(descendants()) - before
-    )
+    store, met, _ = soak(tmp_path, runs=7, every=4, planted=(0, 1))
+    found = Counter(record.status for record in store)
+    assert found == {"ok": 6, "out_of_memory": 1} and not list(store.unreadable())
+    names = Counter(fault.fault for fault in met)
+    assert names.pop("a Run without memory") == 1 and names
+    assert set(names) <= {"a killed agent", "a killed worker"}
+    assert not set(descendants()) - before

@@ -203,7 +203,7 @@ def standing(plan: Plan, folder: Path, stage: str) -> Iterator[Plan]:
     """A Run that is being measured by a process that does not get on in it."""
     key = plan.key(plan.items[1])
     journal = Journal(plan.scratch)
-    journal.report("start", index=1, key=key, at=time.time(), label="")
+    journal.report("start", index=1, key=key, at=time.monotonic(), label="")
     (folder / "stands.py").write_text(STANDING)
     board = plan.memory / f"{key}.0.board"
     words = [sys.executable, folder / "stands.py", board, journal.stack_file(key, 0), stage]

@@ -266,7 +266,8 @@ def test_gpus_eager_and_captured(tmp_path: Path) -> None:
 def test_what_the_budget_does_not_reach_is_left(tmp_path: Path) -> None:
     item = CollectiveItem(run=run())
     plan = make_plan(COLLECTIVES, [item], tmp_path, tmp_path, tmp_path)[0]
-    for until_s, said in ((None, None), (time.time() + 30, None), (time.time(), (LEFT, ""))):
+    now_s = time.monotonic()
+    for until_s, said in ((None, None), (now_s + 30, None), (now_s, (LEFT, ""))):
         assert Collectives().passed_over(plan.model_copy(update={"until_s": until_s}), item) == said
 
 

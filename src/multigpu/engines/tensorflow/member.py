@@ -10,11 +10,9 @@ import os
 import resource
 import signal
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
-import psutil
 import tensorflow as tf
 
 from multigpu.engines.common.failures import status_of
@@ -25,7 +23,7 @@ from multigpu.engines.tensorflow.members import join
 from multigpu.engines.tensorflow.session import Session
 from multigpu.machine.line import Line
 from multigpu.machine.machine import DeviceState, device_state
-from multigpu.machine.process import end_with_parent
+from multigpu.machine.process import age_s, end_with_parent
 from multigpu.spec.run import Run
 
 
@@ -122,7 +120,7 @@ class Server:
 
 def open_member(run: Run, order: dict[str, Any], pipe: Line) -> Any:
     """Open this process's part, which answers the words "warm" and "timed"."""
-    startup_s = time.time() - psutil.Process().create_time()
+    startup_s = age_s()
     hook = load_hook(os.environ.get("MULTIGPU_HOOK"))
 
     def stage(name: str) -> None:

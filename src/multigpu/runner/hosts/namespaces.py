@@ -21,11 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.machine.machine import Machine, this_host
 from multigpu.machine.private_network import OPEN_PORTS
+from multigpu.machine.process import start_ticks
 from multigpu.runner.hosts.launching import PORT, spread_out
 from multigpu.runner.plan import Journal, Plan
 
@@ -63,8 +62,8 @@ def _alive(name: str) -> bool:
     """
     found = re.match(rf"{PREFIX}-(\d+)-(\d+)-", name)
     try:
-        return found is None or abs(psutil.Process(int(found[1])).create_time() - int(found[2])) < 2
-    except psutil.NoSuchProcess:
+        return found is None or start_ticks(int(found[1])) == int(found[2])
+    except OSError:
         return False
 
 
@@ -124,7 +123,7 @@ class Hosts(contextlib.ExitStack):
 
     def __enter__(self) -> Self:
         remove_left()
-        base = f"{PREFIX}-{os.getpid()}-{int(psutil.Process().create_time())}-{id(self):x}"
+        base = f"{PREFIX}-{os.getpid()}-{start_ticks()}-{id(self):x}"
         self.names = [f"{base}-host{index}" for index in range(self.count)]
         self.switch = f"{base}-switch"
         try:
