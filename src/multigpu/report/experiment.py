@@ -5,7 +5,7 @@ point that was measured.
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -97,7 +97,7 @@ class PageExperiment:
         return records_here(self.points, self.store)
 
 
-def planned(namespace: Mapping[str, Any]) -> PageExperiment:
+def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
     a wrong type, or cannot work here.
     """
@@ -125,8 +125,13 @@ def planned(namespace: Mapping[str, Any]) -> PageExperiment:
     except ValueError as error:
         raise ParameterError(f"{str(error).rstrip('.')}.") from None
     return PageExperiment(
-        run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"]
+        run, launches, steps, RecordStore(records_in(given["records"])), given["compare"]
     )
+
+
+def records_in(named: str | None) -> Path:
+    """The folder of Runs that the parameter `records` names, from the repository as for a page."""
+    return paths.kind_in(paths.REPOSITORY / named) if named else RECORDS
 
 
 def label(run: Run) -> str:

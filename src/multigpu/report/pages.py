@@ -4,7 +4,7 @@ framework is loaded; each thing is documented where it is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from itertools import product
 from typing import Any
 
@@ -72,7 +72,7 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 
 
-def page(namespace: Mapping[str, Any], **more: Any) -> Study:
+def page(namespace: MutableMapping[str, Any], **more: Any) -> Study:
     """The study as the page's parameters, in its `globals()`, choose it; a page of one machine says
     so in a line. Every later cell is a
     finding (`prose`). more: further parameters and their types; raises as `check_parameters`, or a
