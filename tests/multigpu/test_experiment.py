@@ -20,6 +20,7 @@ import pytest
 from multigpu import paths
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
+from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.grids import FOLDER
 from multigpu.records.record import RecordStore
@@ -29,7 +30,10 @@ from multigpu.report.batch import Outcome, batch, find_points, read_tasks
 from multigpu.report.experiment import beside, planned, pooled
 from multigpu.report.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.runner.watching import Watched
+from multigpu.spec.errors import Refused
 from multigpu.spec.parameters import ParameterError
+from multigpu.spec.rules import RULES
+from multigpu.spec.rules.case import Case
 from multigpu.spec.run import Run
 from tests.multigpu.runner.launched import PATHS, tiny
 from tests.refusals import refused
@@ -168,6 +172,50 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     )
 
 
+def no_bf16_of_exp4(case: Case) -> None:
+    """A rule that this test plants."""
+    if case.run.placement == "exp4" and case.run.precision == "bf16":
+        raise Refused("planted: exp4 rounds nothing")
+
+
+def test_a_choice_is_offered_if_the_rules_allow_it_and_else_the_rule_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever rules there are: one that is planted is asked like all others."""
+    given = defaults() | {"device_type": "cpu"}
+    for placement in ("ddp", "exp4", "fsdp2", "mirrored_nccl"):
+        own, why = experiment_form.completed(given | {"placement": placement}, "placement")
+        assert not why and own["placement"] == placement
+        for name in experiment.PARAMETERS:
+            every = experiment_form.choices(name, own)
+            values, refused_values = experiment_form.offered(own, name)
+            assert [*values, *refused_values] == sorted(
+                every, key=lambda value: (value in refused_values, every.index(value))
+            )
+            for value in values:
+                found, why = experiment_form.completed(own | {name: value}, name)
+                assert not why and found[name] == value
+                build_run(**experiment.fields_of(found))
+                above = list(experiment.PARAMETERS)[: list(experiment.PARAMETERS).index(name)]
+                assert name == "workload" or all(found[other] == own[other] for other in above)
+            for value, why in refused_values.items():
+                fields = experiment.fields_of(own | {name: value})
+                assert refused(".", build_run, **fields) == why
+    exp4 = given | {"placement": "exp4"}
+    assert "bf16" in experiment_form.offered(exp4, "precision")[0]
+    monkeypatch.setattr("multigpu.spec.rules.RULES", (*RULES, no_bf16_of_exp4))
+    values, why_not = experiment_form.offered(exp4, "precision")
+    assert "bf16" not in values and why_not["bf16"] == "planted: exp4 rounds nothing"
+    assert "<b>bf16</b>: planted" in experiment_form.left_out({"precision": why_not})
+    assert experiment_form.left_out({"precision": {}}) == ""
+
+
+def test_where_a_written_value_is_wrong_every_choice_is_offered() -> None:
+    given = defaults() | {"device_type": "cpu", "more": {"bucket_update": "in_backward"}}
+    values, why_not = experiment_form.offered(given, "precision")
+    assert values == experiment_form.choices("precision", given) and not why_not
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("ipywidgets") is None,
     reason="ipywidgets are not installed (`make lab`)",
@@ -181,10 +229,32 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
     box, said = experiment_form.form(namespace).children
     fields = {field.description.replace(" ", "_"): field for field in box.children}
     assert list(fields) == list(experiment.PARAMETERS) and "Ready" in said.value
-    fields["execution"].value = "captured"
-    assert namespace["execution"] == "captured" and "This cannot be trained" in said.value
-    fields["execution"].value = "eager"
+
+    def values(name: str) -> list[Any]:
+        return [value for _, value in fields[name].options]
+
+    assert "captured" not in values("execution") and "is a CUDA graph" in said.value
+    fields["placement"].value = "mirrored_nccl"
+    assert (namespace["framework"], namespace["execution"]) == ("tensorflow", "graph")
+    assert "With it: framework tensorflow, processes one, execution graph." in said.value
+    assert values("framework") == ["tensorflow"] and fields["execution"].value == "graph"
+    fields["placement"].value = "fsdp2"
+    fields["reshard"].value = False
+    fields["micro_steps"].value = 4
+    fields["execution"].value = "compiled"
+    found = planned(namespace).run
+    assert (found.placement, found.reshard, found.micro_steps) == ("fsdp2", False, 4)
+    assert found.execution == "compiled" and "Ready" in said.value
+    fields["workload"].value = "gpt"
+    assert namespace["model"] == fields["model"].value in values("model")
+    fields["recompute"].value = True
+    assert planned(namespace).run.recompute
+    fields["batch_size"].value = 2
+    assert "This cannot be trained" in said.value and "micro_steps 4" in said.value
+    fields["micro_steps"].value = None
     fields["workload"].value = "cnn"
+    assert namespace["recompute"] is False
+    fields["placement"].value = "ddp"
     fields["more"].value, fields["repeats"].value = '{"layout": "channels_last"}', "0, 0, 1"
     found = planned(namespace)
     assert (found.run.workload, found.run.layout, found.launches) == (
@@ -192,6 +262,8 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
         "channels_last",
         (0, 0, 1),
     ) and "Ready" in said.value
+    fields["more"].value = "{layout: "
+    assert "cannot be read" in said.value
 
 
 COMMON = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, batch_size: 2"

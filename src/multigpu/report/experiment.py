@@ -5,7 +5,7 @@ point that was measured.
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -47,7 +47,10 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     "device_type": Literal["auto", "cuda", "cpu"],
     **{
         name: Run.model_fields[name].annotation
-        for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")
+        for name in (
+            *("devices", "processes", "batch_size", "precision", "execution"),
+            *("recompute", "reshard", "micro_steps", "inputs"),
+        )
     },
     "data": list[str] | None,
     **{name: Run.model_fields[name].annotation for name in ("sequence_length", "timed_steps")},
@@ -97,6 +100,15 @@ class PageExperiment:
         return records_here(self.points, self.store)
 
 
+def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the Run that values of the parameters stand for."""
+    fields = {name: given[name] for name in PARAMETERS if name in Run.model_fields} | given["more"]
+    if fields["device_type"] == "auto":
+        fields["device_type"] = "cuda" if gpu_count() else "cpu"
+    fields["data"] = fields["data"] and tuple(fields["data"])
+    return fields
+
+
 def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
     a wrong type, or cannot work here.
@@ -108,10 +120,7 @@ def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     if not 1 <= len(launches) <= 100 or min(launches) < 0:
         said = "1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]"
         raise ParameterError(f"parameter repeats = {repeats!r}: {said}.")
-    fields = {name: given[name] for name in given if name in Run.model_fields} | given["more"]
-    if fields["device_type"] == "auto":
-        fields["device_type"] = "cuda" if gpu_count() else "cpu"
-    fields["data"] = fields["data"] and tuple(fields["data"])
+    fields = fields_of(given)
     steps = 3 if trace is True else int(trace)
     try:
         if "traced_steps" in given["more"]:
