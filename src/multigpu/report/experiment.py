@@ -14,11 +14,14 @@ from typing import Any, Literal
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.estimate import estimate
 from multigpu.analysis.fields import FIELDS, LENGTH
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
+from multigpu.analysis.parts import SIX_NAMES, traced_step
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
+from multigpu.analysis.traces import traced as with_trace
 from multigpu.build import build_run
 from multigpu.grids import launches_of, traced
 from multigpu.machine.machine import gpu_count
@@ -236,6 +239,22 @@ def steps(records: Iterable[Record]) -> pd.DataFrame:
         )
     ]
     return pd.DataFrame(rows, columns=["repeat", "step", "step_time_s", "loss"])
+
+
+def six_parts(records: Iterable[Record], point: pd.Series) -> pd.DataFrame:
+    """Return the six parts of the point's step, as `compare` tells them, a row each: part, time
+    (s, with the interval of the step) and share; Missing where no trace of it tells them.
+    """
+    step, rate = float(point["step_time_s"]), estimate(point, "rate")
+    found = traced_step([trace for _, trace in with_trace(records)], step)
+    if found is None:
+        raise Missing("a trace that tells the six parts of this point's step was not measured")
+    table = pd.DataFrame({"part": SIX_NAMES.values(), "time": found.parts.values()})
+    return table.assign(
+        time_low=table["time"] * rate.value / rate.high,
+        time_high=table["time"] * rate.value / rate.low,
+        share=table["time"] / step,
+    )
 
 
 def moved(records: Iterable[Record]) -> pd.DataFrame:

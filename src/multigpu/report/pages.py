@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise_text import advised
+from multigpu.analysis.answers import advising, explanation
 from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import (
     also,
@@ -40,6 +41,7 @@ from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
 from multigpu.analysis.memory import largest, peaks_beside
+from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
     CHANGED,
