@@ -371,7 +371,7 @@ def test_rows_are_done_once_and_what_failed_is_shown_and_tried_again(
         ),
         (
             {"ddp": (1000, 30), "exp4": (20, 22)},
-            r">Ahead as measured is ddp, \d+ words/s \(too few repeats\): give it more",
+            r">Ahead as measured is ddp, 58.3 words/s \(too few repeats\): give it more",
         ),
     ],
 )
