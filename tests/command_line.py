@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.cli.main import main
+from multigpu.cli.main import OWN_RECORDS, main
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.records.record import TIMING_VERSION, Record
 from multigpu.spec.run import Run
@@ -48,6 +48,8 @@ def here(tmp_path: Path) -> Path:
         ("a.en", "one two\nthree four\n" * 20),
         ("a.de", "eins zwei\n" * 20),
         ("blocked", ""),
+        ("list.json", "[1, 2]"),
+        ("nul.yaml", 'records: "a\\0b"'),
         ("points.yaml", row),
     ):
         (tmp_path / name).write_text(text)
@@ -63,9 +65,8 @@ def run(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[i
 
     def ran(*words: str) -> tuple[int, str, str]:
         try:
-            code = main(
-                [*(() if words[0] == "--records" else ("--records", str(here / "runs"))), *words]
-            )
+            own = words[0] == "--records" or words[0] in OWN_RECORDS
+            code = main([*(() if own else ("--records", str(here / "runs"))), *words])
         except SystemExit as end:
             code = int(end.code or 0)
         return code, *capsys.readouterr()

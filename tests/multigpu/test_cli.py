@@ -17,8 +17,10 @@ import psutil
 import pytest
 
 from multigpu import paths
+from multigpu.analysis.read import read_study
 from multigpu.cli.main import main
 from multigpu.grids import find_grid
+from multigpu.paths import kind_in
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import TIMING_VERSION, RecordStore
 from multigpu.runner.summary import Summary
@@ -56,6 +58,19 @@ GIVEN = [
     ("measure --grid grid_of_dreams", ["unknown grid 'grid_of_dreams'", "headline"]),
     (f"page {PAGE} {{here}}/out.ipynb measur=none", ["unknown parameter 'measur'"]),
     (f"page {PAGE} {{here}}/out.ipynb measure", ["are not of the form name=value"]),
+    ("page {here}/list.json {here}/out.ipynb", ["{here}/list.json is no notebook"]),
+    ("page {here}/none.ipynb {here}/out.ipynb", ["{here}/none.ipynb cannot be read: No such file"]),
+    ("report --only=", ["an empty name was given"]),
+    ("report --only 77-none", ["'77-none' names no page: choose one of 00-front"]),
+    ("report --parameters {here}/nul.yaml", ["nul.yaml: records = 'a\\x00b' holds a NUL"]),
+    (
+        "report --parameters {here}/a\0b",
+        ["/a\\x00b' cannot be read: no name of a file holds a NUL"],
+    ),
+    *(
+        (f"{words} --records {{here}}/runs", ["takes no --records: "])
+        for words in ("batch points.yaml --out out", "compare a.py:job", "page a.ipynb b.ipynb")
+    ),
     ("batch {here}/none.yaml --out {here}/out --row name", ["none.yaml cannot be read"]),
     ("batch {here}/points.yaml --out {here}/out --row name", ["has no row 'name'"]),
     ("batch {here}/points.yaml --out {here}/points.yaml", ["cannot be written"]),
@@ -131,6 +146,28 @@ def test_records_are_listed_filtered_and_exported(run, here, suffix) -> None:
     assert run("records", "--export", str(target))[0] == 0
     read = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[suffix](target)
     assert sorted(read["placement"]) == ["ddp", "exp4"]
+
+
+def test_options_and_fields_stand_before_and_behind_the_command(run, here) -> None:
+    """Also a command's with a parser of its own; and one folder of Records means one place."""
+    plant(RecordStore(here / "runs"), [make_record("ddp"), make_record("exp4")])
+    for folder in ("runs", ""):  # of Runs alone, and one that holds several kinds
+        named = ["--records", str(here / folder)]
+        listed = [
+            run(*named, "records", "placement=exp4", "status=ok"),
+            run("records", *named, "placement=exp4", "status=ok"),
+            run("records", "placement=exp4", *named, "status=ok"),
+        ]
+        assert listed[0][0] == 0 and "exp4" in listed[0][1] and listed == [listed[0]] * 3
+        assert sorted(read_study(str(here / folder)).points["placement"]) == ["ddp", "exp4"]
+    refused_words(["records", "placement=exp4", "--cloud", "x"], ["--cloud x"], run, here / "none")
+    for before in (True, False):
+        named = ["--records", str(here)]
+        train = ["train", "--grid", "training_cpu", "--budget-s", "0.001", "--dry-run"]
+        assert run(*(named + train if before else train + named))[0] == 0
+    assert (
+        kind_in(here, "training") == here / "training" and kind_in(here / "cifar") == here / "cifar"
+    )
 
 
 def test_records_are_packed_in_one_folder_or_in_all_and_alone(run, here, capsys, elsewhere) -> None:

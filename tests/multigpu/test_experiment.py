@@ -19,18 +19,26 @@ import pytest
 
 from multigpu import paths
 from multigpu.analysis.estimate import estimate
+from multigpu.analysis.parts import SIX_NAMES
 from multigpu.analysis.points import Missing
+from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.grids import FOLDER
 from multigpu.records.record import RecordStore
 from multigpu.report import batch as module
 from multigpu.report import experiment, experiment_form, experiment_progress
-from multigpu.report.batch import Outcome, batch, find_points, read_tasks
+from multigpu.report.batch import batch
+from multigpu.report.batch_rows import Outcome, find_points, read_tasks
 from multigpu.report.experiment import beside, planned, pooled
 from multigpu.report.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.runner.watching import Watched
+from multigpu.spec.errors import Refused
 from multigpu.spec.parameters import ParameterError
+from multigpu.spec.rules import RULES
+from multigpu.spec.rules.case import Case
 from multigpu.spec.run import Run
+from tests.command_line import measured_here
+from tests.factory import plant
 from tests.multigpu.runner.launched import PATHS, tiny
 from tests.refusals import refused
 
@@ -81,6 +89,10 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     )
     assert all("<svg" in shown[name] for name in ("steps", "trace", "loss"))
     assert all(
+        f"{part}</td>" in shown["parts"] and f"{part}</span>" in shown["parts"]
+        for part in SIX_NAMES.values()
+    )
+    assert all(
         phase in shown["phases"] for phase in ("pull", "forward", "backward", "merge", "update")
     )
     counted = next(
@@ -93,6 +105,8 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
         "Exp4, eager" in shown["explain"]
         and "the device computes" in shown["explain"]
         and "Exp4, eager" in shown["advise"]
+        and all("<table" in shown[name] for name in ("parts", "advise"))
+        and all("display:flex" in shown[name] for name in ("parts", "explain"))
     )
     assert all(
         "nothing was to be compared" in shown[name] for name in ("beside", "committed", "published")
@@ -168,6 +182,50 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     )
 
 
+def no_bf16_of_exp4(case: Case) -> None:
+    """A rule that this test plants."""
+    if case.run.placement == "exp4" and case.run.precision == "bf16":
+        raise Refused("planted: exp4 rounds nothing")
+
+
+def test_a_choice_is_offered_if_the_rules_allow_it_and_else_the_rule_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever rules there are: one that is planted is asked like all others."""
+    given = defaults() | {"device_type": "cpu"}
+    for placement in ("ddp", "exp4", "fsdp2", "mirrored_nccl"):
+        own, why = experiment_form.completed(given | {"placement": placement}, "placement")
+        assert not why and own["placement"] == placement
+        for name in experiment.PARAMETERS:
+            every = experiment_form.choices(name, own)
+            values, refused_values = experiment_form.offered(own, name)
+            assert [*values, *refused_values] == sorted(
+                every, key=lambda value: (value in refused_values, every.index(value))
+            )
+            for value in values:
+                found, why = experiment_form.completed(own | {name: value}, name)
+                assert not why and found[name] == value
+                build_run(**experiment.fields_of(found))
+                above = list(experiment.PARAMETERS)[: list(experiment.PARAMETERS).index(name)]
+                assert name == "workload" or all(found[other] == own[other] for other in above)
+            for value, why in refused_values.items():
+                fields = experiment.fields_of(own | {name: value})
+                assert refused(".", build_run, **fields) == why
+    exp4 = given | {"placement": "exp4"}
+    assert "bf16" in experiment_form.offered(exp4, "precision")[0]
+    monkeypatch.setattr("multigpu.spec.rules.RULES", (*RULES, no_bf16_of_exp4))
+    values, why_not = experiment_form.offered(exp4, "precision")
+    assert "bf16" not in values and why_not["bf16"] == "planted: exp4 rounds nothing"
+    assert "<b>bf16</b>: planted" in experiment_form.left_out({"precision": why_not})
+    assert experiment_form.left_out({"precision": {}}) == ""
+
+
+def test_where_a_written_value_is_wrong_every_choice_is_offered() -> None:
+    given = defaults() | {"device_type": "cpu", "more": {"bucket_update": "in_backward"}}
+    values, why_not = experiment_form.offered(given, "precision")
+    assert values == experiment_form.choices("precision", given) and not why_not
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("ipywidgets") is None,
     reason="ipywidgets are not installed (`make lab`)",
@@ -181,10 +239,32 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
     box, said = experiment_form.form(namespace).children
     fields = {field.description.replace(" ", "_"): field for field in box.children}
     assert list(fields) == list(experiment.PARAMETERS) and "Ready" in said.value
-    fields["execution"].value = "captured"
-    assert namespace["execution"] == "captured" and "This cannot be trained" in said.value
-    fields["execution"].value = "eager"
+
+    def values(name: str) -> list[Any]:
+        return [value for _, value in fields[name].options]
+
+    assert "captured" not in values("execution") and "is a CUDA graph" in said.value
+    fields["placement"].value = "mirrored_nccl"
+    assert (namespace["framework"], namespace["execution"]) == ("tensorflow", "graph")
+    assert "With it: framework tensorflow, processes one, execution graph." in said.value
+    assert values("framework") == ["tensorflow"] and fields["execution"].value == "graph"
+    fields["placement"].value = "fsdp2"
+    fields["reshard"].value = False
+    fields["micro_steps"].value = 4
+    fields["execution"].value = "compiled"
+    found = planned(namespace).run
+    assert (found.placement, found.reshard, found.micro_steps) == ("fsdp2", False, 4)
+    assert found.execution == "compiled" and "Ready" in said.value
+    fields["workload"].value = "gpt"
+    assert namespace["model"] == fields["model"].value in values("model")
+    fields["recompute"].value = True
+    assert planned(namespace).run.recompute
+    fields["batch_size"].value = 2
+    assert "This cannot be trained" in said.value and "micro_steps 4" in said.value
+    fields["micro_steps"].value = None
     fields["workload"].value = "cnn"
+    assert namespace["recompute"] is False
+    fields["placement"].value = "ddp"
     fields["more"].value, fields["repeats"].value = '{"layout": "channels_last"}', "0, 0, 1"
     found = planned(namespace)
     assert (found.run.workload, found.run.layout, found.launches) == (
@@ -192,6 +272,8 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
         "channels_last",
         (0, 0, 1),
     ) and "Ready" in said.value
+    fields["more"].value = "{layout: "
+    assert "cannot be read" in said.value
 
 
 COMMON = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, batch_size: 2"
@@ -268,6 +350,73 @@ def test_rows_are_done_once_and_what_failed_is_shown_and_tried_again(
     assert counting.read_text().splitlines()[3:] == ["ddp 1 {'seed': 1}"]
 
 
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (
+            {
+                "ddp": (1000, 1010, 990),
+                "exp4": (1300, 1310, 1290),
+                "independent": (2000, 2010, 1990),
+            },
+            r">Exp4 is fastest: 1,300 words/s \(1,\d{3} to 1,\d{3}\); the next, ddp, reaches 77%",
+        ),
+        (
+            {"ddp": (1000, 1200, 800), "exp4": (1010, 1210, 810)},
+            r">Exp4 is ahead with 983 words/s \(.*\), not told apart from ddp\.<",
+        ),
+        (
+            {"ddp": (1000, 1010, 990), "exp4": (2600,)},
+            r">Ahead as measured is Exp4, 2,600 words/s \(single run\): give it more repeats\.<",
+        ),
+        (
+            {"ddp": (1000, 30), "exp4": (20, 22)},
+            r">Ahead as measured is ddp, 58.3 words/s \(too few repeats\): give it more",
+        ),
+    ],
+)
+def test_the_index_answers_the_question_of_its_file(
+    rates: dict[str, tuple[int, ...]], said: str, tmp_path: Path, counting: Path
+) -> None:
+    """By a sentence, a figure and a table; replicas that share nothing are never the fastest."""
+    repeats = max(map(len, rates.values()))
+    rows = f"- {{placement: [{', '.join(rates)}], devices: 2, repeats: {repeats}}}"
+    file = points(tmp_path, f"question: Which wins?\ncommon: {{{COMMON}}}\npoints:\n{rows}\n")
+    out = tmp_path / "out"
+    tasks, _, _ = read_tasks(file, [1])
+    for task, own in zip(tasks, rates.values(), strict=True):
+        records = [
+            measured_here(task.run, repeat, units_per_s=rate, launch_id=f"launch {repeat}")
+            for repeat, rate in enumerate(own)
+        ]
+        plant(RecordStore(out / "records"), records)
+    assert batch(file, out, progress=False) == 0
+    page = (out / "index.html").read_text()
+    assert re.search(said, page), re.findall(r'class="answer">.*?<', page)
+    answer = page[page.index('class="answer"') : page.index("Every row")]
+    assert "<svg" in answer and answer.count("<tr>") == 1 + len(rates)
+    assert ("not the same training" in answer) == ("independent" in rates)
+    assert ("too few repeats</td>" in page) == ("too few repeats" in said)
+    assert not re.search(r"to \d{1,3},\d{3},\d{3}<", page)
+
+
+def test_what_the_rules_refuse_stands_with_its_reason_and_stops_no_other(
+    tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "- {placement: [ddp, exp4], precision: [fp32, tf32], reason: Does it round?}"
+    file, out = points(tmp_path, f"common: {{{COMMON}}}\npoints:\n{rows}\n"), tmp_path / "out"
+    assert batch(file, out, progress=False) == 0
+    assert counting.read_text().splitlines() == ["ddp 1 {}", "exp4 1 {}"]
+    page, said = (out / "index.html").read_text(), capsys.readouterr().out
+    why = "precision &#39;tf32&#39; exists on GPUs only"
+    assert page.count(why) == 2 and page.count(">cannot be<") == 2
+    assert "4 rows of points.yaml: 2 done, 2 cannot be" in page and "shows 4 rows" in said
+    assert said.count("cannot be: ") == 2 and "placement=exp4 precision=tf32" in said
+    assert 'answer"' not in page, "nothing was measured"
+    file.write_text(f"- {{{COMMON}, placement: ddp, precision: tf32}}")
+    refused("no point of .* can be measured: precision 'tf32' exists on", batch, file, out)
+
+
 def test_a_row_gives_the_notebook_every_field_and_a_traced_row_is_its_untraced_one(
     tmp_path: Path,
 ) -> None:
@@ -276,8 +425,8 @@ def test_a_row_gives_the_notebook_every_field_and_a_traced_row_is_its_untraced_o
         f"- {{{common}, bucket_mib: 1, warmup_steps: 3, traced_steps: 2}}\n- {{{common}, launches:"
         " [0, 1]}"
     )
-    tasks, said = read_tasks(points(tmp_path, text), [1])
-    assert len(tasks) == 2 and not said
+    tasks, impossible, said = read_tasks(points(tmp_path, text), [1])
+    assert len(tasks) == 2 and not said and not impossible
     names = parameter_names(NOTEBOOK)
     every = [task.parameters(tmp_path, names) for task in tasks]
     for task, given in zip(tasks, every, strict=True):

@@ -24,7 +24,7 @@ from multigpu.grids import (
     read_rows,
 )
 from multigpu.grids.named import ENDS
-from multigpu.report.batch import read_tasks
+from multigpu.report.batch_rows import read_tasks
 from multigpu.runner.point import START_S
 from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
@@ -80,7 +80,7 @@ def test_every_file_is_a_grid_whose_points_say_what_they_ask_cost_and_why_and_ca
     assert all(
         row.settings.question.endswith("?") and row.settings.reason.endswith(".") for row in rows
     )
-    tasks, _ = read_tasks(path, COUNTS)
+    tasks, _, _ = read_tasks(path, COUNTS)
     assert (
         len({task.name for task in tasks})
         == len({task.run.digest for task in tasks})

@@ -165,6 +165,33 @@ def test_a_wrong_type_is_one_sentence(value: object, kind: Any, sentence: str) -
     refused("'p' has no value", check_parameters, {}, error=ParameterError, p=kind)
 
 
+def test_papermills_text_is_read_as_yaml_where_no_text_can_be() -> None:
+    """As `-p trace true`, `-p repeats "[0, 0, 1]"`, which papermill hands over as text."""
+    given = {"trace": "true", "repeats": "[0, 0, 1]", "more": "{layout: x}", "data": "null"}
+    given |= {"records": "true"}
+    check_parameters(
+        given,
+        trace=int | bool,
+        repeats=int | list[int],
+        more=dict[str, Any],
+        data=list[str] | None,
+        records=str | None,
+    )
+    assert given == {
+        "trace": True,
+        "repeats": [0, 0, 1],
+        "more": {"layout": "x"},
+        "data": None,
+        "records": "true",
+    }
+    for bad, told in (
+        ("maybe", "p = 'maybe'"),
+        ("[a", r"p = '\[a'"),
+        ("[0, a]", r"p = \[0, 'a'\]"),
+    ):
+        refused(told, check_parameters, {"p": bad}, p=int | list[int], error=ParameterError)
+
+
 def test_an_unknown_name_is_found_in_the_injected_cell_alone() -> None:
     cells = ["", "measure = 'none'", '# Parameters\nmeasure = "all"\nmesure = "none"\n']
     told = "unknown parameter 'mesure' of this notebook: did you mean 'measure'"

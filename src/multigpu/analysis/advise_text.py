@@ -22,6 +22,7 @@ from multigpu.analysis.query import (
     run_of,
 )
 from multigpu.analysis.read import frames
+from multigpu.analysis.show import aligned
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -107,17 +108,13 @@ def as_text(advice: Advice) -> str:
         "said": "",
     }
     cells = [list(heads.values()), *shown[list(heads)].astype(str).to_numpy().tolist()]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
     lines = [
         *sentences(advice),
         "",
         f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}",
         "",
     ]
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    lines += aligned(cells)
     others = {
         kind: training
         for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True)

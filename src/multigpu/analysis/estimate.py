@@ -63,6 +63,9 @@ word "interval" adds the bounds.
 """
 
 SINGLE_RUN = "single run"
+TOO_FEW, WIDE = "too few repeats", 10.0
+"""Said in place of an interval whose ends are so many times apart."""
+NARROW_FORMS = ("rate", "times", "ms", "us", "s")  # of which such an interval says nothing
 
 WRITTEN: set[str] = set()
 """Keys of the Records behind every figure that this page has written so far: what `show.sources`
@@ -95,6 +98,11 @@ class Estimate:
     def known(self) -> bool:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
+    @property
+    def is_too_few(self) -> bool:
+        """Whether its repeats are too few to say the figure."""
+        return self.known and self.low > 0 and self.high > WIDE * self.low
+
     def __format__(self, spec: str) -> str:
         """As `FORMS` says; with " interval" also from where to where it may be, or that it is a
         single run. ValueError: no such form.
@@ -115,6 +123,8 @@ class Estimate:
             return text + beside
         if not self.known:
             return f"{text} ({SINGLE_RUN}){beside}"
+        if self.is_too_few and form in NARROW_FORMS:
+            return f"{text} ({TOO_FEW}){beside}"
         high = write(self.high)
         unit = high.lstrip("-0123456789.,")  # said once
         return f"{text} ({write(self.low).removesuffix(unit)} to {high}){beside}"

@@ -116,18 +116,20 @@ def shown(figure: Picture, name: str) -> Shown:
     """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow
     column shows its narrow drawing.
     """
-    more = csv_link(figure.data, name) if len(figure.data) else ""
+    more, records = "", explorer_link(figure.link, "Records")
+    if len(figure.data):
+        more = csv_link(figure.data, name)
     drawings = _inline(figure, name)
     if figure.narrow:
         drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(
             escape(name), round(72 * figure.get_figwidth())
         )
-    records = explorer_link(figure.link, "Records")
     return Shown(
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div'
         ' style="overflow-x:auto;container-type:inline-size">\n'
         f"{drawings}</div>\n"
-        f"<figcaption>{escape(figure.caption)}{more}{records}</figcaption>\n</figure>\n"
+        f"<figcaption>{escape(figure.caption)}{more}{records}</figcaption>\n</figure>\n",
+        f"Figure: {figure.finding or name}. {figure.caption}",
     )
 
 

@@ -46,14 +46,21 @@ def finding() -> Iterator[None]:
         if publishing():
             raise
         why = "it rests on what is left out above" if isinstance(error, NameError) else error
-        display(Markdown(f"*Left out here: {why}.*"))
+        display(Sentence(f"*Left out here: {why}.*"))
+
+
+class Sentence(Markdown):  # type: ignore[misc] # IPython's has no types
+    """Markdown that is its own text where no Markdown is shown, as in papermill's log."""
+
+    def __repr__(self) -> str:
+        return str(self.data)
 
 
 def say(text: str) -> Markdown:
     """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and
     write themselves.
     """
-    return Markdown(text)
+    return Sentence(text)
 
 
 def show(value: Any) -> None:

@@ -143,7 +143,7 @@ class Study:
 
     @property
     def runs(self) -> Path:
-        return self.data / "runs"
+        return paths.kind_in(self.data) if self.data.is_dir() else self.data / "runs"
 
     @cached_property
     def everywhere(self) -> pd.DataFrame:
@@ -261,17 +261,22 @@ def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
 def read_study(records: str = "data", machine: str = "") -> Study:
     """The study in the folder `records`, as a page of this machine sees it; of a machine that is
     not there, the richest speaks.
+
+    records: a folder as `--records` names one: of several kinds, or of Runs alone.
     """
     data = (paths.REPOSITORY / records).resolve()
+    if data.name == "runs":
+        data = data.parent
     if not data.is_dir() and data != paths.DATA:
         raise ValueError(
             f"the folder of Records {records!r} does not exist: name one that holds runs/, or leave"
             " it out for the study's own"
         )
-    known = machines_of(frames(data / "runs")[1])
+    study = Study(data, machine)
+    known = machines_of(study.everywhere)
     if machine not in set(known["machine"]):
         machine = known["machine"].iloc[0] if len(known) else machine
-    return Study(data, machine)
+    return study.on(machine)
 
 
 def need(table: pd.DataFrame, what: str) -> pd.DataFrame:

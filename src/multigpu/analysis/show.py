@@ -1,6 +1,7 @@
 """Tables for pages: rows of a frame, each column named in a line of text."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Formatter
@@ -21,14 +22,20 @@ PAGE_MACHINE: list[str] = []
 """The machine of the page that is written, where it has one (`pages.page`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shown:
-    """A saved figure or a table as a notebook cell or a page shows it."""
+    """A saved figure, a table or an answer as a notebook cell or a page shows it; text: the same
+    for a terminal and for papermill's log.
+    """
 
     html: str
+    text: str = ""
 
     def _repr_html_(self) -> str:
         return self.html
+
+    def __repr__(self) -> str:
+        return self.text or f"{len(self.html):,} characters of HTML"
 
     def __str__(self) -> str:
         return self.html
@@ -40,6 +47,15 @@ def folded(summary: str, *parts: Shown) -> Shown:
     return Shown(
         f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n"
     )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Write rows of cells as lines whose columns begin below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 class _Row(Formatter):
@@ -134,7 +150,8 @@ def table(
         f'{above}<div class="wide"><table'
         f' class="plain-rows{" many" * (len(heads) > 8)}"><thead><tr>{head}</tr></thead>\n<tbody>\n'
         + "\n".join(body)
-        + f"\n</tbody></table></div>\n{below}"
+        + f"\n</tbody></table></div>\n{below}",
+        "\n".join(filter(None, [title, *aligned([[name for name, _ in heads], *cells]), note])),
     )
 
 

@@ -4,7 +4,8 @@ import argparse
 
 from multigpu.cli.command import parse_counts
 from multigpu.paths import check_checkout
-from multigpu.report.batch import batch, find_points
+from multigpu.report.batch import batch
+from multigpu.report.batch_rows import find_points
 
 
 def batch_command(arguments: argparse.Namespace) -> int:

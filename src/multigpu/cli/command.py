@@ -64,7 +64,13 @@ class Parser(argparse.ArgumentParser):
             # which argparse takes for an empty list
             if word.startswith("--") and word.endswith("=--"):
                 self.error(f"{word!r} gives {word[:-3]} no value")
-        return super().parse_known_args(args, namespace)
+        found, left = super().parse_known_args(args, namespace)
+        every = next((one for one in self._get_positional_actions() if one.nargs == "*"), None)
+        if every and not any(word.startswith("-") for word in left):
+            # which stand behind an option, where argparse expects no more of them
+            setattr(found, every.dest, [*getattr(found, every.dest), *left])
+            left = []
+        return found, left
 
     def error(self, message: str) -> NoReturn:
         self.exit(
@@ -147,6 +153,24 @@ def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -
                 "help": f"{usual['help']} (default: {defaults[own]:g})",
             }
         parser.add_argument(option, **usual)
+
+
+def add_everywhere(parser: argparse.ArgumentParser, default: Any) -> None:
+    """Give a parser the options that may stand before a command as well as behind it.
+    default: of what is not said, `argparse.SUPPRESS` behind the command.
+    """
+    parser.add_argument(
+        "--records",
+        metavar="FOLDER",
+        default=default,
+        help="of the Records: one that holds runs/, such as data (default), or of Runs alone",
+    )
+    parser.add_argument(
+        "--end-with-parent",
+        action="store_true",
+        default=False if default is None else default,
+        help="end when the process that started this ends, however it does",
+    )
 
 
 def answered(run: Callable[Words, int]) -> Callable[Words, int]:

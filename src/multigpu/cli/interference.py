@@ -129,7 +129,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument(
         "--records",
-        default=str(paths.INTERFERENCE),
+        type=lambda text: paths.kind_in(Path(text), "interference"),
+        default=paths.INTERFERENCE,
         help="folder of the Records (default: data/interference)",
     )
     parser.add_argument(
@@ -164,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{arguments.rounds} rounds of {arguments.repeats} repeats: about {minutes:.0f} minutes"
     )
     print(f"{len(runs)} Runs on {this_machine().name}, {planned_words}", flush=True)
-    store = RecordStore(Path(arguments.records))
+    store = RecordStore(arguments.records)
     print(
         check_interference(
             runs, store, arguments.rounds, arguments.repeats, None, not arguments.quiet

@@ -13,6 +13,7 @@ from multigpu.cli.command import (
     Command,
     Parser,
     add_arguments,
+    add_everywhere,
     add_usual,
     answered,
     count,
@@ -37,21 +38,25 @@ OWN_PARSERS = (
     ),
 )
 
+OWN_RECORDS = {
+    "batch": "its Records are in the folder that --out names",
+    "compare": "its Records are in the folder that --out names",
+    "fits": "it reads none",
+    "page": "give the notebook's parameter, records=FOLDER",
+}
+"""Commands that no folder of Records can be named to, and why."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; `run` of what it parses names the function that does it."""
     parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
-    parser.add_argument("--records", help="folder of the Records (default: data/runs)")
-    parser.add_argument(
-        "--end-with-parent",
-        action="store_true",
-        help="end when the process that started this ends, however it does",
-    )
+    add_everywhere(parser, default=None)
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
         made = commands.add_parser(called, help=does, add_help=own_help)
         made.set_defaults(run=run, own_parser=not own_help)
+        add_everywhere(made, default=argparse.SUPPRESS)
         return made
 
     def takes_devices(
@@ -300,7 +305,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report.add_argument(
         "--only",
-        default="",
+        type=name,
         metavar="PAGE",
         help="this page alone, such as 02-parameters; the others stay as they are",
     )
@@ -325,7 +330,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
     takes_devices(study, "device counts")
-    study.set_defaults(parameters=None, only="", publish=False)
+    study.set_defaults(parameters=None, only=None, publish=False)
     return parser
 
 
@@ -338,5 +343,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_parent()
     if words and not parsed.own_parser:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
+    if parsed.records is not None and parsed.command in OWN_RECORDS:
+        parser.error(f"{parsed.command} takes no --records: {OWN_RECORDS[parsed.command]}")
+    if parsed.own_parser and parsed.records is not None:
+        words = ["--records", parsed.records, *words]
     code: int = pkgutil.resolve_name(parsed.run)(words if parsed.own_parser else parsed)
     return code

@@ -40,7 +40,7 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
     """The Records that `--records` names, or the study's; of a user's own model, with the jobs that
     lie beside them.
     """
-    root = Path(arguments.records or paths.RUNS)
+    root = paths.kind_in(Path(arguments.records)) if arguments.records else paths.RUNS
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)
     return RecordStore(root)

@@ -91,8 +91,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
     parser.add_argument(
+        "--records",
         "--folder",
-        type=Path,
+        dest="folder",
+        type=lambda text: paths.kind_in(Path(text), "training"),
         default=paths.TRAINING,
         help="folder of the Records (default: data/training)",
     )

@@ -152,6 +152,8 @@ def read_yaml(path: Path) -> Any:
     """Parse a file of YAML; a ValueError that begins with its name if it cannot be read, or is no
     YAML.
     """
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} cannot be read: no name of a file holds a NUL")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:

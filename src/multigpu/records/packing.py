@@ -54,10 +54,10 @@ def stores_of(folder: Path | None = None) -> list[Store]:
         RecordStore(paths.INTERFERENCE),
         *(store for kind in RECORD_KINDS.values() for store in kind.stores()),
     ]
-    if folder is None:
+    if folder is None or folder.resolve() == paths.DATA:
         return every
     return [store for store in every if store.root.resolve() == folder.resolve()] or [
-        RecordStore(folder)
+        RecordStore(paths.kind_in(folder))
     ]
 
 

@@ -5,7 +5,7 @@ point that was measured.
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -14,11 +14,14 @@ from typing import Any, Literal
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.estimate import estimate
 from multigpu.analysis.fields import FIELDS, LENGTH
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
+from multigpu.analysis.parts import SIX_NAMES, traced_step
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
+from multigpu.analysis.traces import traced as with_trace
 from multigpu.build import build_run
 from multigpu.grids import launches_of, traced
 from multigpu.machine.machine import gpu_count
@@ -47,7 +50,10 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     "device_type": Literal["auto", "cuda", "cpu"],
     **{
         name: Run.model_fields[name].annotation
-        for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")
+        for name in (
+            *("devices", "processes", "batch_size", "precision", "execution"),
+            *("recompute", "reshard", "micro_steps", "inputs"),
+        )
     },
     "data": list[str] | None,
     **{name: Run.model_fields[name].annotation for name in ("sequence_length", "timed_steps")},
@@ -97,7 +103,16 @@ class PageExperiment:
         return records_here(self.points, self.store)
 
 
-def planned(namespace: Mapping[str, Any]) -> PageExperiment:
+def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the Run that values of the parameters stand for."""
+    fields = {name: given[name] for name in PARAMETERS if name in Run.model_fields} | given["more"]
+    if fields["device_type"] == "auto":
+        fields["device_type"] = "cuda" if gpu_count() else "cpu"
+    fields["data"] = fields["data"] and tuple(fields["data"])
+    return fields
+
+
+def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
     a wrong type, or cannot work here.
     """
@@ -108,10 +123,7 @@ def planned(namespace: Mapping[str, Any]) -> PageExperiment:
     if not 1 <= len(launches) <= 100 or min(launches) < 0:
         said = "1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]"
         raise ParameterError(f"parameter repeats = {repeats!r}: {said}.")
-    fields = {name: given[name] for name in given if name in Run.model_fields} | given["more"]
-    if fields["device_type"] == "auto":
-        fields["device_type"] = "cuda" if gpu_count() else "cpu"
-    fields["data"] = fields["data"] and tuple(fields["data"])
+    fields = fields_of(given)
     steps = 3 if trace is True else int(trace)
     try:
         if "traced_steps" in given["more"]:
@@ -125,8 +137,13 @@ def planned(namespace: Mapping[str, Any]) -> PageExperiment:
     except ValueError as error:
         raise ParameterError(f"{str(error).rstrip('.')}.") from None
     return PageExperiment(
-        run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"]
+        run, launches, steps, RecordStore(records_in(given["records"])), given["compare"]
     )
+
+
+def records_in(named: str | None) -> Path:
+    """The folder of Runs that the parameter `records` names, from the repository as for a page."""
+    return paths.kind_in(paths.REPOSITORY / named) if named else RECORDS
 
 
 def label(run: Run) -> str:
@@ -222,6 +239,22 @@ def steps(records: Iterable[Record]) -> pd.DataFrame:
         )
     ]
     return pd.DataFrame(rows, columns=["repeat", "step", "step_time_s", "loss"])
+
+
+def six_parts(records: Iterable[Record], point: pd.Series) -> pd.DataFrame:
+    """Return the six parts of the point's step, as `compare` tells them, a row each: part, time
+    (s, with the interval of the step) and share; Missing where no trace of it tells them.
+    """
+    step, rate = float(point["step_time_s"]), estimate(point, "rate")
+    found = traced_step([trace for _, trace in with_trace(records)], step)
+    if found is None:
+        raise Missing("a trace that tells the six parts of this point's step was not measured")
+    table = pd.DataFrame({"part": SIX_NAMES.values(), "time": found.parts.values()})
+    return table.assign(
+        time_low=table["time"] * rate.value / rate.high,
+        time_high=table["time"] * rate.value / rate.low,
+        share=table["time"] / step,
+    )
 
 
 def moved(records: Iterable[Record]) -> pd.DataFrame:

@@ -30,6 +30,10 @@ class NotebookError(RuntimeError):
     """A notebook that cannot be executed; its message is one sentence."""
 
 
+class NamedError(NotebookError, ValueError):
+    """A notebook, page or folder that was named and is none; its message is one sentence."""
+
+
 def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
     """The notebooks of `folder` whose names start with a digit (or a NotebookError); or the one of
     them that `only` names or begins.
@@ -41,7 +45,7 @@ def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
         path for path in every if path.stem.startswith(only)
     ]
     if only and len(found) != 1:
-        raise NotebookError(
+        raise NamedError(
             f"{only!r} names {len(found) or 'no'} page: choose one of"
             f" {', '.join(path.stem for path in every)}."
         )
@@ -58,6 +62,12 @@ def load_parameters(path: Path) -> dict[str, Any]:
         raise ParameterError(f"the parameters file {error}.") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
+    for name, value in content.items():
+        if "\0" in str(value):
+            raise ParameterError(
+                f"the parameters file {path}: {name} = {value!r} holds a NUL, which no path, name"
+                " or text of a page can: leave it out."
+            )
     return content
 
 
@@ -65,10 +75,10 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     """A notebook in the format of today, or a NotebookError."""
     try:
         return nbformat.read(path, as_version=4)
-    except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
-        raise NotebookError(
-            f"{path} is no notebook: {' '.join(str(error).split())[:200]}"
-        ) from None
+    except OSError as error:
+        raise NamedError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise NamedError(f"{path} is no notebook: {' '.join(str(error).split())[:200]}") from None
 
 
 def parameter_names(path: Path) -> list[str]:
@@ -79,7 +89,7 @@ def parameter_names(path: Path) -> list[str]:
         cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])
     ]
     if len(cells) != 1:
-        raise NotebookError(
+        raise NamedError(
             f"{path.name} has {len(cells)} cells tagged `parameters`: it must have one."
         )
     return assigned_names(cells[0].source)
@@ -126,7 +136,7 @@ def execute_notebooks(
     names = {path: parameter_names(path) for path in numbered_notebooks(folder, only)}
     check_known(given, {name for has in names.values() for name in has}, "any notebook")
     if output == folder:
-        raise NotebookError(
+        raise NamedError(
             f"executed notebooks cannot be written over their own sources in {folder}: choose"
             " another folder."
         )
@@ -186,7 +196,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NotebookError(
+        raise NamedError(
             f"executed notebooks cannot be written to {folder}: {error.strerror}."
         ) from None
 

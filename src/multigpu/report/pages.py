@@ -4,7 +4,7 @@ framework is loaded; each thing is documented where it is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from itertools import product
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise_text import advised
+from multigpu.analysis.answers import advising, explanation
 from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import (
     also,
@@ -40,6 +41,7 @@ from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
 from multigpu.analysis.memory import largest, peaks_beside
+from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
     CHANGED,
@@ -72,7 +74,7 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 
 
-def page(namespace: Mapping[str, Any], **more: Any) -> Study:
+def page(namespace: MutableMapping[str, Any], **more: Any) -> Study:
     """The study as the page's parameters, in its `globals()`, choose it; a page of one machine says
     so in a line. Every later cell is a
     finding (`prose`). more: further parameters and their types; raises as `check_parameters`, or a

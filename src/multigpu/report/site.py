@@ -323,9 +323,11 @@ def report_command(arguments: argparse.Namespace) -> int:
     paths.check_checkout("the report")
     executed, home = paths.REPOSITORY / "build" / "notebooks", paths.REPOSITORY
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
+    if arguments.records is not None:
+        given = given | {"records": str(Path(arguments.records).resolve())}
     if arguments.publish:
         os.environ[paths.PUBLISH] = "1"  # kernels inherit it
-    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only or "")
     print(
         f"the report is at {build_report(home / 'build' / 'html', executed, bool(arguments.only))}"
     )

@@ -4,9 +4,10 @@ stops it there, in one sentence.
 
 import ast
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, MutableMapping
 from typing import Any
 
+import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 
@@ -48,11 +49,21 @@ def check_known(given: Iterable[str], known: Collection[str], where: str) -> Non
             raise ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
 
 
-def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
+def _as_yaml(value: Any) -> Any:
+    """Read a text as YAML, if that is a truth, a list, a mapping or null; else keep the value."""
+    try:
+        read = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        return value
+    return read if read is None or isinstance(read, bool | list | dict) else value
+
+
+def check_parameters(namespace: MutableMapping[str, Any], **expected: Any) -> None:
     """Check a notebook's `globals()`; a ParameterError names a parameter that is unknown, missing
     or of a wrong type.
-    expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is
-        no text and 1 no truth).
+    expected: name -> type of every parameter, as pydantic reads types. Nothing is converted (7 is
+        no text and 1 no truth), but what papermill's -p hands over as text where no text can be:
+        `true`, `null`, a list or a mapping is then what YAML reads of it.
     """
     # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
     for source in namespace.get("In", []):
@@ -63,9 +74,16 @@ def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
             raise ParameterError(
                 f"parameter {name!r} has no value: the parameters cell must give it one."
             )
-        value = namespace[name]
+        value, adapter = namespace[name], TypeAdapter(kind, config=ConfigDict(strict=True))
         try:
-            TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
+            try:
+                adapter.validate_python(value)
+            except ValidationError:
+                read = _as_yaml(value)
+                if read is value:
+                    raise
+                adapter.validate_python(read)
+                namespace[name] = read
         except ValidationError as error:
             first = error.errors()[0]
             message = first["msg"][0].lower() + first["msg"][1:]

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from multigpu.analysis.compare import scaling
-from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.limits import model_of
+from multigpu.analysis.parts import shown_steps
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table
-from multigpu.records.trace import SIX_PARTS
 from multigpu.spec.model import Model
-from multigpu.user_model.parts import SIX_NAMES, traced_of
+from multigpu.user_model.parts import traced_of
 from multigpu.user_model.placed import USUAL
 from multigpu.workloads import description_of
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
-
-COLOURS = dict(
-    zip(SIX_PARTS, ("#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#999999"), strict=True)
-)
 
 
 def shown_race(result: Result) -> str:
@@ -49,31 +43,11 @@ def shown_race(result: Result) -> str:
 
 
 def shown_parts(result: Result) -> str:
-    """Draw the six parts of a step as given, of one device and of the fastest, as HTML bars of one
-    length each.
-    """
+    """Draw the six parts of a step as given, of one device and of the fastest, as HTML."""
     chosen = [result.base, result.chosen(None)] if result.names else []
-    bars = []
-    for placed in dict.fromkeys(one.name for one in chosen if one is not None):
-        if (found := traced_of(result, result[placed])) is None:
-            continue
-        whole = sum(found.parts.values())
-        pieces = "".join(
-            f'<span style="flex:{seconds / whole:.4f} 0 0;background:{COLOURS[part]}"'
-            f' title="{escape(SIX_NAMES[part])}: {Estimate(seconds):ms}"></span>'
-            for part, seconds in found.parts.items()
-            if seconds > 0
-        )
-        bars.append(
-            f"<p>{escape(placed)}: {Estimate(whole):ms} a step</p><div class='bar'>{pieces}</div>"
-        )
-    if not bars:
-        return ""
-    key = "".join(
-        f'<span><i style="background:{COLOURS[part]}"></i> {escape(name)}</span> '
-        for part, name in SIX_NAMES.items()
-    )
-    return f"{''.join(bars)}<p class='muted key'>{key}</p>"
+    names = dict.fromkeys(one.name for one in chosen if one is not None)
+    told = {name: traced_of(result, result[name]) for name in names}
+    return shown_steps({name: one.parts for name, one in told.items() if one}).html
 
 
 NEAR = 4.0

@@ -113,10 +113,14 @@ def fits(
             raise JobError(
                 "fits follows PyTorch's operators, and this model is of Keras: compare it"
             )
-        runs = []
+        runs, refused = [], []
         for name in placements() if names == "all" else names:
-            with suppress(ValueError):  # it does not go through this placement
+            try:
                 runs.append(_run_of(loaded, described.name, name, count))
+            except ValueError as error:  # it does not go through this placement
+                refused.append(str(error))
+        if not runs:
+            raise ValueError("; ".join(dict.fromkeys(refused)))
         model = model_of(described, folder)
         memories = list(step_memories(runs, model, traced_activations(loaded)))
     rows = [

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from multigpu.analysis.estimate import estimate
+from multigpu.analysis.estimate import TOO_FEW, estimate
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
 from multigpu.user_model.drawings import shown_beside, shown_parts, shown_race
 from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import called
-from multigpu.user_model.trust import DISTURBED, TOO_FEW, figure_text
+from multigpu.user_model.trust import DISTURBED, figure_text
 from multigpu.user_model.verdict import answer, titled
 from multigpu.workloads import optimizer_of
 

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.explain_text import PART_NAMES
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
+from multigpu.analysis.parts import SIX_NAMES, Traced, traced_step
 from multigpu.analysis.points import Missing
 from multigpu.analysis.statistics import mean_interval
 from multigpu.analysis.traces import traced
 from multigpu.placements import find_placement
-from multigpu.records.trace import SIX_PARTS, Part
+from multigpu.records.trace import SIX_PARTS
 from multigpu.user_model.placed import USUAL, Placed, called, less, no_more
 from multigpu.user_model.rates import input_s
 from multigpu.user_model.slow import SlowRank, by_replicas
@@ -27,10 +27,10 @@ from multigpu.user_model.trust import NEAR
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
 
-INPUT = PART_NAMES["input"]
+INPUT = SIX_NAMES["input"]
 COMPUTING = "computing, as on one device"
 SHARED = "devices share this machine"
-MERGING = "gradients and variables travel and are reduced"
+MERGING = SIX_NAMES["merging"]
 REST = "rest"
 SLOW = "waiting for rank {rank}, which is slower"
 
@@ -72,36 +72,6 @@ def slow_rank(result: Result, placed: Placed) -> SlowRank | None:
     return None
 
 
-SIX_NAMES: dict[Part, str] = {
-    "input": INPUT,
-    "launch": "launching kernels",
-    "computing": "computing",
-    "waiting": "waiting for other ranks",
-    "merging": MERGING,
-    "rest": "rest: the host does something else",
-}
-
-
-class Traced(NamedTuple):
-    """A placement's step by its trace. parts: seconds of each; they add up to the step as
-    given. last: the rank that the others wait for in every step (None: in none so). operations: of
-    a step.
-    layers: its name and class -> its share of a traced step, the dearest first; owns: of the
-    model's parameters.
-    """
-
-    parts: dict[Part, float]
-    last: int | None
-    operations: float
-    layers: dict[str, float]
-    owns: dict[str, float]
-
-    @property
-    def largest(self) -> Part:
-        """The part that takes most."""
-        return max(self.parts, key=lambda part: self.parts[part])
-
-
 def traced_of(result: Result, placed: Placed) -> Traced | None:
     """Return the six parts of a placement's step, of the rank that waits most for the others: what
     it takes is what the step takes. None: it was not traced so.
@@ -110,37 +80,8 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
     shares of the rest.
     """
     every = [trace for _, trace in traced(result.measured(placed.name, traced=True))]
-    replicas = [replica for trace in every for replica in trace.replicas if replica.steps]
-    told = [[step.parts for step in replica.steps if step.parts] for replica in replicas]
-    if not replicas or not all(told):
-        return None
-    waits = [fmean(parts["waiting"] for parts in own) for own in told]
-    own = told[waits.index(max(waits))]
-    lasts = {
-        min(zip(together, replicas, strict=True), key=lambda one: one[0]["waiting"])[1].rank
-        for together in zip(*told, strict=True)
-    }
-    means = {part: fmean(parts[part] for parts in own) for part in SIX_PARTS}
-    whole, fed_s = sum(means.values()), float(placed.row["fed_step_s"])
     waited = input_of(result, placed.name)
-    if waited is None:
-        parts = {part: fed_s * value / whole for part, value in means.items()}
-    else:
-        left = (fed_s - waited.value) / max(1e-12, whole - means["input"])
-        parts = {part: left * value for part, value in means.items()} | {"input": waited.value}
-    steps = sum(len(replica.steps) for replica in replicas)
-    layers = {
-        f"{layer.name or 'its own forward'} ({layer.kind})": layer
-        for trace in every
-        for layer in trace.layers
-    }
-    return Traced(
-        parts={part: parts[part] for part in SIX_PARTS},
-        last=lasts.pop() if len(lasts) == 1 and len(replicas) > 1 else None,
-        operations=sum(step.kernels for replica in replicas for step in replica.steps) / steps,
-        layers={name: layer.total_s / steps / whole for name, layer in layers.items()},
-        owns={name: layer.share for name, layer in layers.items()},
-    )
+    return traced_step(every, float(placed.row["fed_step_s"]), waited and waited.value)
 
 
 def at_bound(result: Result, placed: Placed, computing_s: float) -> str:

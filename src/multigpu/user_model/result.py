@@ -21,7 +21,7 @@ from multigpu.records.record import Equivalence, Record, RecordStore
 from multigpu.spec.run import Run
 from multigpu.user_model.ahead import forecast
 from multigpu.user_model.kept import KEPT, kept_runs
-from multigpu.user_model.page import page
+from multigpu.user_model.page import lines, page
 from multigpu.user_model.parts import parts
 from multigpu.user_model.placed import Placed, called, changes_precision
 from multigpu.user_model.race import RaceStanding, RaceWindow, standing
@@ -31,7 +31,7 @@ from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A comparison. frame: a row a placement that was measured, one device first. refused:
     placement -> why it cannot be had. doubts: name -> why its figures are not believed.
@@ -309,6 +309,9 @@ class Result:
 
     def _repr_html_(self) -> str:
         return page(self, whole=False)
+
+    def __repr__(self) -> str:
+        return "\n".join(lines(self))
 
     def write_page(self) -> Path:
         path = self.folder / "index.html"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.estimate import TOO_FEW, Estimate, estimate
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.records.record import Record
@@ -46,9 +46,6 @@ class Doubt(NamedTuple):
 
     short: str
     sentence: str
-
-
-TOO_FEW = "too few repeats"
 
 
 def update_share(run: Run, step_s: float) -> float:

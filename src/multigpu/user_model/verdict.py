@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.parts import Traced
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import devices_text, joined, plural
 from multigpu.placements import placements
-from multigpu.user_model.parts import Traced, input_of, parts, slow_rank, step_of, traced_of
+from multigpu.user_model.parts import input_of, parts, slow_rank, step_of, traced_of
 from multigpu.user_model.placed import Placed
 from multigpu.user_model.race import LAUNCHES
 from multigpu.user_model.trust import figure_text

@@ -146,8 +146,10 @@ def main(words: Sequence[str] | None = None) -> int:
         repeats=1,
     )
     parser.add_argument(
+        "--records",
         "--out",
-        type=Path,
+        dest="out",
+        type=lambda text: paths.kind_in(Path(text), "collectives"),
         default=paths.COLLECTIVES,
         help="folder of the Records (default: data/collectives)",
     )

@@ -186,7 +186,12 @@ def main(words: Sequence[str] | None = None) -> int:
         repeats=1,
     )
     parser.add_argument(
-        "--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)"
+        "--records",
+        "--out",
+        dest="out",
+        type=lambda text: paths.kind_in(Path(text), "hosts"),
+        default=paths.HOSTS,
+        help="folder of the Records (default: data/hosts)",
     )
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())

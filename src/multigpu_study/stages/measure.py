@@ -286,14 +286,19 @@ def main(words: Sequence[str] | None = None) -> int:
         action="store_true",
         help="measure the stages anew although there is a Record of them",
     )
-    parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Runs' Records")
+    parser.add_argument(
+        "--records",
+        type=lambda text: paths.kind_in(Path(text)),
+        default=paths.RUNS,
+        help="folder of the Runs' Records",
+    )
     parser.add_argument(
         "--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)"
     )
     add_usual(parser, "--quiet")
     arguments = parser.parse_args(words)
     run = profile_run(parse_fields(arguments.fields))
-    store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
+    store, records = StageStore(Path(arguments.out)), RecordStore(arguments.records)
     record = measure_stages(run, arguments.devices, store, arguments.again)
     launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
 

@@ -10,7 +10,7 @@ from typing import Any
 from multigpu.cli.command import Parser, add_usual, answered, name
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
-from multigpu.paths import SYNCHRONY
+from multigpu.paths import SYNCHRONY, kind_in
 from multigpu.runner.summary import LEFT, Summary, followed
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu_study.synchrony.downpour import Downpour
@@ -122,8 +122,10 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
     parser.add_argument(
+        "--records",
         "--folder",
-        type=Path,
+        dest="folder",
+        type=lambda text: kind_in(Path(text), "synchrony"),
         default=SYNCHRONY,
         help="folder of the Records (default: data/synchrony)",
     )

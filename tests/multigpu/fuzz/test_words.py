@@ -19,7 +19,7 @@ from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
 from multigpu.records.training import TrainingStore
 from multigpu.report import experiment
-from multigpu.report.batch import read_tasks
+from multigpu.report.batch_rows import read_tasks
 from multigpu.report.experiment import planned
 from multigpu.report.notebooks import load_parameters
 from multigpu.spec.parameters import ParameterError

@@ -15,7 +15,7 @@ import nbformat
 import psutil
 import pytest
 
-from multigpu.report.batch import Outcome, read_tasks
+from multigpu.report.batch_rows import Outcome, read_tasks
 from tests.multigpu.runner.launched import PATHS
 
 ROOT = Path(__file__).parents[3]
