@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.collectives import SHORT_BYTES
-from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import (
     PARAMETERS,
@@ -270,16 +269,6 @@ def calibrated(lines: Sequence[Series]) -> list[Series]:
             )
         done.append(line)
     return done
-
-
-def hidden_by_half(
-    units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str
-) -> Estimate:
-    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured
-    `merge_s` half is hidden, none, or all.
-    """
-    middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
-    return Estimate(float(middle), float(low), float(high), unit=unit)
 
 
 def ahead_table(lines: Sequence[Series]) -> pd.DataFrame:
