@@ -293,8 +293,8 @@ def _series(line: Series) -> pd.DataFrame:
 
 def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
     """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from
-    the smaller counts (_low, _high) and as measured, error (predicted step over measured, less 1),
-    inside (the measured step lies in the band, as text), n.
+    the smaller counts (_low, _high) and as measured, predicted_s and measured_s (the steps), error
+    (predicted step over measured, less 1), inside (the measured step lies in the band, as text), n.
     """
     tables = []
     for line in lines:
@@ -309,6 +309,8 @@ def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
         tables.append(
             row.assign(
                 devices=held.devices,
+                predicted_s=held.predicted_s,
+                measured_s=held.measured_s,
                 error=held.error,
                 inside=inside,
                 n=int(line.rows["n"].iloc[-1]),
