@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
 from multigpu.analysis import calculator as formulas
 from multigpu.analysis.forecast_lines import NETWORK
@@ -108,7 +107,7 @@ def calculator(study: Study) -> Shown:
             peaks=list(peaks),
             link=round(known["device_link"].value / 1e9, 1),
             note=f"Links, products and memory: as measured on {study.machine}.",
-            data=Markup(text),
-            program=Markup(formulas.javascript()),
+            data=text,
+            program=formulas.javascript(),
         )
     )
