@@ -24,7 +24,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test jobs fuzz soak lint format report lab clean lock audit
+.PHONY: help study test jobs fuzz soak lint format report browser lab clean lock audit
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ format: $(READY) ## format code and notebooks, drop the notebooks' outputs
 
 report: $(READY) ## build the report from the Records there are; measure nothing (PUBLISH=1: the published one)
 	@$(BIN)/python -m multigpu report $(if $(PARAMETERS),--parameters $(PARAMETERS)) $(if $(PUBLISH),--publish)
+
+browser: $(READY) ## drive the built report in Chromium, at two widths: needs `make report` and a browser (CHROMIUM=PATH)
+	@$(PYTEST) --timeout 300 tests/browser
 
 lab: $(LAB) ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)

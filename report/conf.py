@@ -31,6 +31,7 @@ html_css_files = ["report.css"]
 html_js_files = [("report.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # it would fetch every page found, which a file may not
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "home_page_in_toc": True,

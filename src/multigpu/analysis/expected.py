@@ -1,5 +1,5 @@
 """Estimate the rate of a point that nobody measured: from its series on other counts of devices,
-from its kin, or from the model alone.
+from one device, or from the model alone.
 """
 
 import math
@@ -13,14 +13,15 @@ import pandas as pd
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.forecast import forecast
-from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
+from multigpu.analysis.forecast import PARAMETERS, forecast, held_out, widened, widening_of
+from multigpu.analysis.forecast_lines import NETWORK, lines_of, measured_links
 from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
+from multigpu.analysis.merge_cost import MergeCost, cost_of, kind_of, merged
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
 from multigpu.analysis.read import frames, machines_of, steps_of
-from multigpu.analysis.words import devices_text, joined, missing, number, way_words
+from multigpu.analysis.words import devices_text, joined, number, way_words
 from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.spec.errors import Refused
@@ -30,12 +31,10 @@ from multigpu.workloads import description_of, workloads
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
 
-MISSED = (0.09, 0.013)
-"""By which a band is wider below and above: nineteen of twenty of the forecasts in
-`data/predictions/faster.csv` missed by no more.
-"""
-
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
+
+DRAWS = 200
+"""Of the forecasts that only say how wide bands must be."""
 
 DEFAULTS = {"placement": "ddp", "batch_size": 32}
 """Of a Run that names neither."""
@@ -134,7 +133,7 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
         run = build_run(**wanted)
         return (
             found
-            or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links)
+            or _of_one(run, where(every, gpu=own["gpu"].iloc[0]), links)
             or _of_model(run, own, rows, links)
         )
     except (Refused, NoFormula):
@@ -170,11 +169,20 @@ def _of_series(
         plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]
     ]
     assert line.links is not None
-    found = forecast(line.points, [devices], line.links, line.residuals).iloc[0]
+    tested = [
+        held_out(other.points, other.links, other.residuals, DRAWS)
+        for other in known.values()
+        if other.links and other.residuals and len(other.points.devices) > PARAMETERS
+    ]
+    table = forecast(line.points, [devices], line.links, line.residuals)
+    found = widened(table, widening_of(tested)).iloc[0]
     units = devices * float(line.first["rate"] * line.first["step_time_s"])
     middle, low, high = (
         units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low")
     )
+    if not tested:  # then no band is narrower than that of costs which one device does not tell
+        cost = _cost(line.first, str(line.first["execution"]), str(line.first["processes"]))
+        low, high = min(low, middle / cost.high), max(high, middle / cost.low)
     rate = Estimate(middle, low, high, unit=f"{line.first['unit']}/s")
     counts = joined([str(count) for count in line.points.devices])
     run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))
@@ -186,12 +194,14 @@ def _of_series(
     )
 
 
-def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
-    """Its step on one device, and what its kin lose to merging: the same job and placement on as
-    many devices with other kernels. Kin lose as many milliseconds; at best as large a share of a
-    step; at worst the merge hides behind nothing. Without kin all of the merge shows, none, or in
-    the middle half. A batch in parts that was never measured takes as many steps of so small a
-    batch.
+def _cost(one: pd.Series, execution: str, processes: str) -> MergeCost:
+    """Return what merging costs beside a point of one device."""
+    return cost_of(execution, processes, float(one["jitter_s"] / one["step_time_s"]))
+
+
+def _of_one(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
+    """Its step on one device, and what merging costs steps of its form (`merge_cost`). A batch in
+    parts that was never measured takes as many steps of so small a batch.
     """
     job = {
         name: getattr(run, name)
@@ -221,68 +231,28 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     one = by_nearness(own, run, batch).iloc[0]
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
-    units = share * run.devices * float(one["rate"] * one["step_time_s"])
-    losses_s, more = (
-        _losses(run, alike, step_s, units, links) if run.devices > 1 else (np.zeros(3), "")
-    )
-    basis = (
-        f"its step on one device of {one['machine']}"
-        + ("" if share == 1 else f" with a batch of {one['batch_size']}")
-        + more
-    )
-    middle, low, high = units / (
-        step_s * np.array([1.0, max(noise, parts / share), 1 / noise]) + losses_s
-    )
-    below, above = MISSED if run.devices > 1 else (0.0, 0.0)
-    rate = Estimate(
-        float(middle), float(low) * (1 - below), float(high) * (1 + above), unit=f"{one['unit']}/s"
-    )
-    return Expected(run, rate, float(step_s / (step_s + losses_s[0])), basis)
+    ends_s = (step_s, step_s * max(noise, parts / share), step_s / noise)
+    units = share * float(one["rate"] * one["step_time_s"])
+    rate = _merged(run, units, ends_s, links, _cost(one, run.execution, run.processes), one["unit"])
+    basis = f"its step on one device of {one['machine']}"
+    basis += "" if share == 1 else f" with a batch of {one['batch_size']}"
+    if run.devices > 1:
+        basis += ", the measured speed of its links and what merging costs other jobs"
+    return Expected(run, rate, rate.value * step_s / (units * run.devices), basis)
 
 
-def _merge_s(run: Run, units: float, links: Links) -> float:
-    """Return the seconds of one gradient reduction, nothing hidden."""
-    return sum(
-        reduction_seconds(
-            demand_of(find_placement(run.placement), description_of(run).variables, units),
-            run.devices,
-            links,
-        )
-    )
-
-
-def _losses(
-    run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links
-) -> tuple[np.ndarray, str]:
-    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and
-    what says so. Kin merge once.
+def _merged(
+    run: Run, units: float, one_s: tuple[float, ...], links: Links, cost: MergeCost, unit: str
+) -> Estimate:
+    """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest) for its
+    units.
     """
-    merge_s = _merge_s(run, units, links)
-    more_s = (
-        np.array([0.5, 1.0, 0.0])
-        * merge_s
-        * ((run.micro_steps or 1) - 1 if run.micro_sync == "each" else 0)
-    )
-    for _, kin in by_nearness(
-        where(alike, placement=run.placement, devices=run.devices, micro_sync=None), run
-    ).iterrows():
-        same = {
-            name: None if missing(kin[name]) else kin[name]
-            for name in ("machine", "batch_size", *KERNELS)
-        }
-        if len(alone := where(alike, devices=1, **same)):
-            base_s = float(by_nearness(alone, run).iloc[0]["step_time_s"])
-            lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
-            told = (
-                f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost"
-                " with other kernels"
-            )
-            return (
-                more_s
-                + np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]),
-                told,
-            )
-    return more_s + np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
+    variables = description_of(run).variables
+    demand = demand_of(find_placement(run.placement), variables, units * run.devices)
+    merges = run.micro_steps or 1 if run.micro_sync == "each" else 1
+    merge_s = merges * sum(reduction_seconds(demand, run.devices, links))
+    kind = kind_of(run.placement)
+    return merged(units, run.devices, one_s, merge_s, kind, cost, f"{unit}/s")
 
 
 def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
@@ -308,7 +278,6 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     any of it that was launched so, and the band is that in which 95% of what was measured so lies;
     of what the merge takes all, none or, in the middle, half is hidden.
     """
-    devices = run.devices
     launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
     ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
     ceiling = bound_units_per_s(
@@ -339,12 +308,10 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp(
         [0.0, slower, faster]
     )
-    merge_s = _merge_s(run, units, links) * (
-        run.micro_steps or 1 if run.micro_sync == "each" else 1
-    )
-    rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{description_of(run).unit}/s")
+    cost = cost_of(run.execution, run.processes)
+    rate = _merged(run, units, tuple(one_s), links, cost, description_of(run).unit)
     basis = (
         f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of"
         f" {own['machine'].iloc[0]}"
     )
-    return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
+    return Expected(run, rate, rate.value * float(one_s[0]) / (units * run.devices), basis)

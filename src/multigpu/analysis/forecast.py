@@ -3,7 +3,7 @@ tested on one held out, forecast beyond.
 
 Weak scaling, synchronous steps. On P devices
 
-    t(P) = c n(P) + x I(P) + s B(P)      a process a device: c and x are fitted
+    t(P) = c n(P) + x I(P) + s B(P) + j  a process a device: c and x are fitted, j of P > 1
     t(P) = c + h (P - 1) + I(P)          one process that dispatches for all: c and h are fitted
 
 c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one,
@@ -13,6 +13,9 @@ I(P), B(P): what the placement's merge takes over links inside a node and betwee
 the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network
 counts once, however slow the node's links were; but min(1, x) where merging starts before backward
 ends: what hid inside a node hides between nodes, in share.
+j: what no merge can cost, as x stays below MOST: meeting, and what the host does for that. It does
+    not grow with P. Without it, a step that waited for its host on two devices would be forecast
+    to wait the longer, the more bytes a merge moves.
 h: what the host adds a device.
 
 Two parameters are fitted (least squares of relative errors, none negative), so two counts leave
@@ -33,6 +36,10 @@ from multigpu.analysis.forecast_reduction import Demand, Links, reduction_second
 from multigpu.analysis.laws import Empirical
 
 PARAMETERS = 2
+MOST = 2.0
+"""Times that a merge can cost what its bytes take over the links: sums after backward cost 1.5, and
+copies between homes up to 1.9 on devices that wait for no host.
+"""
 LEVEL = 0.95
 DRAWS = 1000
 
@@ -72,7 +79,14 @@ def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.n
     )
 
 
-PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s", "host_s")
+PARTS = (
+    "computation_s",
+    "noise_s",
+    "links_of_a_node_s",
+    "links_between_nodes_s",
+    "host_s",
+    "meeting_s",
+)
 
 
 @dataclass(frozen=True)
@@ -106,11 +120,13 @@ class Shape:
     def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
         return self.noise.mean(axis=0) if taken is None else taken @ self.noise
 
-    def parts(self, c: float, slope: float, taken: np.ndarray | None = None) -> np.ndarray:
+    def parts(
+        self, c: float, slope: float, meeting_s: float = 0.0, taken: np.ndarray | None = None
+    ) -> np.ndarray:
         """Seconds of each part, a row each in the order of PARTS."""
         zero = np.zeros(len(self.devices))
         if self.one_process:
-            return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
+            return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1), zero])
         share = min(1.0, slope) if self.overlaps else 1.0
         return np.array(
             [
@@ -119,14 +135,15 @@ class Shape:
                 slope * self.inside_s,
                 share * self.between_s,
                 zero,
+                meeting_s * (self.devices > 1),
             ]
         )
 
     def fit(
         self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None
-    ) -> tuple[float, float]:
-        """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero,
-        none negative.
+    ) -> tuple[float, float, float]:
+        """(c, x, j) or (c, h, 0) that bring the relative errors at the measured counts nearest to
+        zero, none negative; j: of what is left where x would exceed MOST.
         weights: of each count, e.g. the root of its launches. taken: how much each Record's noise
             counts. ValueError: too few counts.
         """
@@ -148,10 +165,14 @@ class Shape:
             return float(c), float(slope)
 
         if self.one_process:
-            return solved(self.devices - 1, self.inside_s)
+            return *solved(self.devices - 1, self.inside_s), 0.0
         if self.overlaps and (found := solved(self.inside_s + self.between_s, 0.0))[1] < 1:
-            return found  # s is x
-        return solved(self.inside_s, self.between_s)
+            return *found, 0.0  # s is x
+        c, slope = solved(self.inside_s, self.between_s)
+        if slope <= MOST:
+            return c, slope, 0.0
+        c, meeting_s = solved(self.devices > 1, MOST * self.inside_s + self.between_s)
+        return c, MOST, meeting_s
 
 
 def interval_of(draws: np.ndarray) -> np.ndarray:
@@ -204,7 +225,7 @@ def _drawn(
     """
     known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
     times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
-    c, slope = known.fit(times_s, np.sqrt(launches))
+    fit = known.fit(times_s, np.sqrt(launches))
     generator, spare = np.random.default_rng(seed), len(times_s) - PARAMETERS
     draws = draws if len(residuals) else 0
     moved = np.zeros((draws, len(times_s)))
@@ -213,7 +234,7 @@ def _drawn(
             axis=1
         )
     if spare > 0:
-        missed = np.log(times_s / known.parts(c, slope).sum(axis=0)) * np.sqrt(len(times_s) / spare)
+        missed = np.log(times_s / known.parts(*fit).sum(axis=0)) * np.sqrt(len(times_s) / spare)
         moved += generator.choice(missed, moved.shape) * generator.choice([-1.0, 1.0], moved.shape)
     records = len(known.noise)
     taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
@@ -221,13 +242,13 @@ def _drawn(
         known.fit(times_s * np.exp(by), np.sqrt(launches), own)
         for by, own in zip(moved, taken, strict=True)
     ]
-    found_s = [ahead.parts(*fit, own).sum(axis=0) for fit, own in zip(fits, taken, strict=True)]
-    table = pd.DataFrame(ahead.parts(c, slope).T, columns=list(PARTS))
-    table = table.assign(devices=list(devices), step_s=table.to_numpy().sum(axis=1), slope=slope)
+    found_s = [ahead.parts(*one, own).sum(axis=0) for one, own in zip(fits, taken, strict=True)]
+    table = pd.DataFrame(ahead.parts(*fit).T, columns=list(PARTS))
+    table = table.assign(devices=list(devices), step_s=table.to_numpy().sum(axis=1), slope=fit[1])
     return (
         table,
         np.reshape(found_s, (draws, len(devices))),
-        np.array([fit[:1] for fit in fits]).reshape(draws, 1),
+        np.array([one[:1] for one in fits]).reshape(draws, 1),
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.collectives import SHORT_BYTES
-from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import (
     PARAMETERS,
@@ -272,16 +271,6 @@ def calibrated(lines: Sequence[Series]) -> list[Series]:
     return done
 
 
-def hidden_by_half(
-    units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str
-) -> Estimate:
-    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured
-    `merge_s` half is hidden, none, or all.
-    """
-    middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
-    return Estimate(float(middle), float(low), float(high), unit=unit)
-
-
 def ahead_table(lines: Sequence[Series]) -> pd.DataFrame:
     """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low,
     _high), `forecast.PARTS`, measured.
@@ -304,8 +293,8 @@ def _series(line: Series) -> pd.DataFrame:
 
 def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
     """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from
-    the smaller counts (_low, _high) and as measured, error (predicted step over measured, less 1),
-    inside (the measured step lies in the band, as text), n.
+    the smaller counts (_low, _high) and as measured, predicted_s and measured_s (the steps), error
+    (predicted step over measured, less 1), inside (the measured step lies in the band, as text), n.
     """
     tables = []
     for line in lines:
@@ -320,6 +309,8 @@ def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
         tables.append(
             row.assign(
                 devices=held.devices,
+                predicted_s=held.predicted_s,
+                measured_s=held.measured_s,
                 error=held.error,
                 inside=inside,
                 n=int(line.rows["n"].iloc[-1]),

@@ -28,6 +28,7 @@ from multigpu.analysis.compare import (
 from multigpu.analysis.estimate import Estimate, estimate, keys_in
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.fields import LENGTH
+from multigpu.analysis.forecast_accuracy import accuracy, from_one, from_several
 from multigpu.analysis.forecast_lines import (
     ahead_table,
     assumed_links,
@@ -41,6 +42,7 @@ from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
 from multigpu.analysis.memory import largest, peaks_beside
+from multigpu.analysis.merge_cost import committed as committed_merges
 from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
@@ -68,6 +70,7 @@ from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.machine.ceilings import read_ceilings
 from multigpu.paths import RUNS
 from multigpu.records.training import TrainingStore
+from multigpu.report.calculator import calculator
 from multigpu.report.explorer import explorable, explorer
 from multigpu.spec.parameters import check_parameters
 from multigpu.workloads import find_model

@@ -10,8 +10,9 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.forecast import Points, launch_residuals
 from multigpu.analysis.forecast import forecast as fitted
-from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_links
+from multigpu.analysis.forecast_lines import NETWORK, measured_links
 from multigpu.analysis.forecast_reduction import Demand, Links, demand_of, reduction_seconds
+from multigpu.analysis.merge_cost import cost_of, kind_of, merged
 from multigpu.analysis.points import Missing, where
 from multigpu.placements import find_placement
 from multigpu.user_model.parts import step_of
@@ -86,7 +87,8 @@ def _by_links(result: Result, placed: Placed, devices: int, demand: Demand) -> E
     one_s = step_of(result, placed.name)
     merge_s = sum(reduction_seconds(demand, devices, links))
     ends = (one_s.high, one_s.low) if one_s.known else (one_s.value, one_s.value)
-    return hidden_by_half(run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s")
+    cost, kind = cost_of(run.execution, run.processes), kind_of(run.placement)
+    return merged(run.batch_size, devices, (one_s.value, *ends), merge_s, kind, cost, "samples/s")
 
 
 def _by_steps(result: Result, placed: Placed, alone: str, devices: int, demand: Demand) -> Estimate:

@@ -1,0 +1,113 @@
+"""The calculator of a step and its memory, and the memory bars, as one element of a page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from multigpu.analysis import calculator as formulas
+from multigpu.analysis.forecast_lines import NETWORK
+from multigpu.analysis.limits import ceilings
+from multigpu.analysis.points import Missing, where
+from multigpu.analysis.query import measure_command, run_of
+from multigpu.analysis.read import Study, need
+from multigpu.analysis.show import Shown
+from multigpu.analysis.words import WORDS
+
+TEMPLATE = Environment(
+    loader=PackageLoader("multigpu.report", "."), autoescape=True, keep_trailing_newline=True
+).get_template("calculator.html.j2")
+PRECISIONS = ("bf16", "tf32", "fp32")
+FIRST = "resnet50_v1.5"
+PARTS = {
+    "variables": "variables",
+    "gradients": "gradients",
+    "states": "optimizer states",
+    "activations": "activations",
+    "pieces": "from other GPUs",
+}
+
+
+def fixed_numbers(gpu: str) -> dict[str, float]:
+    """Return the numbers of a machine's GPUs that a reader does not move, in the units of
+    `calculator.FORMULAS`.
+    """
+    known = {name: one.value for name, one in ceilings(gpu).items()}
+    return {
+        "memory": known["memory"],
+        "link": known["device_link"],
+        "host_link": known["host_link"],
+        "latency": NETWORK.inside_latency_s,
+        "node": NETWORK.node,
+        "network": NETWORK.between_bytes_per_s,
+        "network_latency": NETWORK.between_latency_s,
+    }
+
+
+def measured_points(points: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the points beside which a forecast is shown: of PyTorch, with a known model."""
+    every = formulas.tables()
+    chosen = where(
+        points[points["n"].gt(0)],
+        **{"framework": "torch", "scaling": "weak", "inputs": "synthetic"},
+        execution=list(every["forms"]),
+        placement=list(every["placements"]),
+        model=list(every["models"]),
+    )
+    found = [
+        {name: row[name] for name in ("placement", "devices", "n")}
+        | {name: every["models"][row["model"]][name] for name in ("parameters", "flops")}
+        | {"model": WORDS["model"].get(row["model"], row["model"]), "batch": row["batch_size"]}
+        | {"form": row["execution"], "step_ms": float(f"{1e3 * row['step_time_s']:.5g}")}
+        | _samples(row)
+        | {"command": measure_command(run_of(row))}
+        for row in chosen.to_dict("records")
+    ]
+    return sorted(found, key=lambda one: len(one["command"]))  # of points as near, the plainest
+
+
+def _samples(row: Any) -> dict[str, float | None]:
+    """Return the rate in samples/s, and its ends where there are repeats."""
+    rate = row["devices"] * row["batch_size"] / row["step_time_s"]
+    ends = {name: row[f"rate_{name}"] / row["rate"] * rate for name in ("low", "high")}
+    return {"rate": rate} | {
+        name: None if pd.isna(end) else float(f"{end:.5g}") for name, end in ends.items()
+    }
+
+
+def calculator(study: Study) -> Shown:
+    """Show what a job of a reader's numbers should take on GPUs like the page's machine: step,
+    rate, efficiency, memory with their bands, the nearest measured point, and memory bars of all
+    placements. Missing: the machine's links or products were not measured.
+    """
+    gpus = need(where(study.points, device_type="cuda"), "points on GPUs")["gpu"]
+    known = ceilings(str(gpus.iloc[0]))
+    peaks = {name: known[name].value for name in PRECISIONS if name in known}
+    if not peaks or not {"device_link", "memory"} <= set(known):
+        raise Missing("products and links of these GPUs were not measured")
+    every = formulas.tables()
+    data = {
+        **every,
+        "fixed": fixed_numbers(str(gpus.iloc[0])),
+        "peaks": peaks,
+        "measured": measured_points(study.points),
+        "memory": formulas.MEMORY,
+        "words": PARTS,
+        "first": FIRST,
+    }
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return Shown(
+        TEMPLATE.render(
+            models=list(every["models"]),
+            placements=list(every["placements"]),
+            forms=list(every["forms"]),
+            peaks=list(peaks),
+            link=round(known["device_link"].value / 1e9, 1),
+            note=f"Links, products and memory: as measured on {study.machine}.",
+            data=text,
+            program=formulas.javascript(),
+        )
+    )
