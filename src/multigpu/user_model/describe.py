@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from multigpu.machine.machine import gpu_count
-from multigpu.spec.errors import JobError
 from multigpu.user_model.drawn import several
 from multigpu.user_model.examine import SAMPLES, Examination
 from multigpu.user_model.feeding import making_of
