@@ -87,8 +87,10 @@ def figures() -> Path:
 
 LIBRARIES = tuple(
     {
-        str(Path(sysconfig.get_path(name)).resolve())
+        str(path)
         for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        # an environment may be reached by a link: modules have the name that they are found by
+        for path in (Path(sysconfig.get_path(name)), Path(sysconfig.get_path(name)).resolve())
     }
 )
 

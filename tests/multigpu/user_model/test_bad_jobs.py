@@ -2,22 +2,13 @@
 process is started.
 """
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
 from multigpu.cli.main import main
-from multigpu.user_model import compare
-from multigpu.user_model.examining import examine_here
 
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs are examined in this process, as `compare` does in one of its own (`test_hangs`)."""
-    monkeypatch.setattr(compare, "examine", examine_here)
-    monkeypatch.setattr(compare, "read_ahead", contextlib.nullcontext)
-
+pytestmark = pytest.mark.usefixtures("examined_here")
 
 GOOD = """
 import torch

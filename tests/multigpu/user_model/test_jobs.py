@@ -117,8 +117,13 @@ def described(name: str, folder: Path) -> Described:
 
 @pytest.mark.parametrize("name", [marked(name) for name in REFUSED])
 def test_a_broken_job_is_refused_in_one_sentence(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
+    if not EVERY:  # `make jobs` examines each in a process of its own
+        request.getfixturevalue("examined_here")
     expected, path = expected_of(name), JOBS / f"{name}.py"
     budget_s = str(expected.get("budget_s", 20))
     asked = ["compare", f"{path}:job", "--device-type", "cpu", "--quiet", "--budget-s", budget_s]

@@ -203,6 +203,7 @@ BAD = {
 }
 
 
+@pytest.mark.usefixtures("examined_here")
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_keras_job_gets_one_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
