@@ -5,25 +5,23 @@ by passing few samples forward and backward on the CPU, every storage followed w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.spec.errors import JobError
+from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, lines_of, through
 from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.job import Job, Precision, telling
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
 FEW, MORE = 2, 4  # samples that pass, of which a batch's bytes follow
-MOST = 2**31  # samples of a batch
 
 
 class LiveBytes(TorchDispatchMode):
@@ -64,45 +62,10 @@ class LiveBytes(TorchDispatchMode):
         self.known.add(tensor.untyped_storage()._cdata)
 
 
-class PerBatch(NamedTuple):
-    """Bytes of a batch at each moment of a step: `fixed`, and `each` for every sample."""
-
-    fixed: np.ndarray
-    each: np.ndarray
-
-    def of(self, samples: int) -> float:
-        """Return the bytes of so many samples when they are most."""
-        return float((self.fixed + self.each * samples).max())
-
-    def most_samples(self, room: float) -> int:
-        """Return how many samples' bytes are in `room` at every moment; 0: not one's."""
-        if self.of(1) > room:
-            return 0
-        grows = self.each > 0
-        return int(((room - self.fixed[grows]) / self.each[grows]).min(initial=MOST))
-
-
-def through(few: int, low: Sequence[int], more: int, high: Sequence[int]) -> PerBatch:
-    """Return what any number of samples holds, from the bytes of two, moment by moment; where their
-    moments do not match, from the most of each, and with one number, all as the samples' own.
-    """
-    if len(low) != len(high):
-        low, high = [max(low)], [max(high)]
-    first, second = np.array(low, dtype=float), np.array(high, dtype=float)
-    if more == few:
-        return PerBatch(np.zeros(1), second.max(keepdims=True) / more)
-    each = np.maximum(0.0, (second - first) / (more - few))
-    return PerBatch(np.maximum(0.0, second - each * more), each)
-
-
-def _step_bytes(job: Job, rows: int | None, precision: Precision, recomputed: bool) -> list[int]:
+def _step_bytes(job: Job, module: nn.Module, rows: int | None, precision: Precision) -> list[int]:
     """The bytes alive after each operator of a step on so many samples of the first batch (None:
     all), without the parameters' gradients.
     """
-    module = own_module(job)
-    if recomputed:
-        for block in blocks_of(module, None).values():
-            recompute(block)
     structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
     batch = tensors_of([array[:rows] for array in arrays], torch.float32)
     mixed: AbstractContextManager[Any] = nullcontext()
@@ -125,15 +88,24 @@ def _step_bytes(job: Job, rows: int | None, precision: Precision, recomputed: bo
     return live.after
 
 
-def activations_of(job: Job, precision: Precision, recomputed: bool = False) -> PerBatch | None:
+def activations_of(
+    job: Job, precision: Precision, recomputed: bool = False, module: nn.Module | None = None
+) -> PerBatch | None:
     """Return what a step's batch holds at most on a device; None: recomputed, and no block repeats.
+
+    module: the job's model, which recomputes its blocks from now on where that is asked for (None:
+    it is made).
 
     Raises:
         JobError: the model does not compute; the sentence has the user's own line.
     """
-    if recomputed and not blocks_of(own_module(job), None):
+    module = own_module(job) if module is None else module
+    blocks = blocks_of(module, None) if recomputed else {}
+    if recomputed and not blocks:
         return None
-    step = partial(_step_bytes, job, precision=precision, recomputed=recomputed)
+    for block in blocks.values():
+        recompute(block)
+    step = partial(_step_bytes, job, module, precision=precision)
     more = min(MORE, job.batch_size)
     few = max(1, min(FEW, more - 1))
     try:
@@ -141,3 +113,21 @@ def activations_of(job: Job, precision: Precision, recomputed: bool = False) -> 
     except JobError:
         whole = step(None)  # it takes no other number of samples
         return through(job.batch_size, whole, job.batch_size, whole)
+
+
+def told_of(job: Job) -> dict[str, Any]:
+    """Return what a batch holds on a device as a description tells it: by whether blocks are
+    recomputed, as far as any repeat; or why that cannot be followed, which stops nothing.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    try:
+        module = own_module(job)
+        for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):
+            if (one := activations_of(job, job.precision, recomputed, module)) is not None:
+                found[way] = lines_of(one)
+    except MemoryError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())[:150]
+        return {"unforecast": f"{type(error).__name__}: {why}"}
+    return {"activations": found}

@@ -2,8 +2,7 @@
 for.
 """
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from multigpu.runner.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.spec.run import Run
 from multigpu.user_model.examining import Examined
 from multigpu.user_model.kept import kept_runs
+from multigpu.user_model.placed import ONE, USUAL
 from multigpu.workloads.own.description import Described, model_of
 from multigpu.workloads.own.job import Job
 
@@ -68,6 +68,8 @@ def steps_for(
             model_of(described, folder), this_machine().gpus[0], job.precision, 1, 1.0
         )
         expected_s = max(DISPATCHED_S, job.batch_size / (OF_BOUND * bound.units_per_s))
+    if not expected_s:  # nothing was timed: a few steps do not take long, whatever they take
+        return STEPS[0]
     return max(
         (count for count in STEPS if count * expected_s <= min(WINDOW_S, slice_s)), default=STEPS[0]
     )
@@ -211,10 +213,29 @@ def candidate_runs(
             if name and (levers is None or not trains_the_same(name)) and name not in MANY_FORMS:
                 continue
             if described.own_update and "captured" in change.get("execution", ""):
-                continue  # clipping and schedules are the host's
-            with contextlib.suppress(ValueError):  # a rule says that there is no such way
+                refused[changed(name, change)] = (
+                    f"{', '.join(described.own_update)} of the job: the host decides them in each"
+                    " step, so that it is compared as the host launches it"
+                )
+                continue
+            try:
                 runs.append(build_run(**{**own, **change}))
+            except ValueError as error:
+                if levers is not None:  # who named none is not told of each that rules exclude
+                    refused[changed(name, change)] = str(error)
     return runs, refused
+
+
+def changed(name: str, change: Mapping[str, Any]) -> str:
+    """Return what a placement ("": one device) with these fields is called in a comparison."""
+    words = {
+        "execution": str(change.get("execution", "")).replace("_", " and "),
+        "recompute": "recomputed",
+        "micro_steps": f"{change.get('micro_steps')} micro-steps",
+        "precision": str(change.get("precision")),
+    }
+    told = [words[key] for key in words if key in change and words[key] not in USUAL]
+    return ", ".join([name or ONE, *told])
 
 
 def check_count(device_type: str, devices: int) -> None:

@@ -28,6 +28,7 @@ from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
 from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, check_count
 from multigpu.user_model.examining import examine_apart as examine
+from multigpu.user_model.fits import those_that_fit
 from multigpu.user_model.kept import keep
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.user_model.page import lines
@@ -53,9 +54,12 @@ def measured_within(
     bar: Budget,
     lookout: Lookout | None = None,
     environment: Mapping[str, str] = WITH_KERAS,
+    after: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Measure the points in order, in as few launches as can be, until the budget ends; first a few
     steps, since a launch begins cold. Gives a sentence for each launch that died; the others go on.
+
+    after: called once a launch has ended, when nothing is being measured.
     """
     troubles = list[str]()
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
@@ -89,6 +93,7 @@ def measured_within(
                     )
                 except RuntimeError as error:
                     troubles.append(str(error))
+        after()
     return troubles
 
 
@@ -235,6 +240,11 @@ def compare(
     )
     for run in runs:
         check_devices(run)
+    runs, too_large = those_that_fit(runs, described, this_machine())
+    refused |= too_large
+    if not [run for run in runs if run.devices == count]:
+        name, why = next(iter(too_large.items()))
+        raise JobError(f"{described.name} fits under no placement asked for: {name}: {why}")
     needed_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S + described.step_here_s * STEPS[0]
     if needed_s > budget_s:
         raise ValueError(
@@ -261,10 +271,16 @@ def compare(
         )
         bar.ends_s = began_s + share * budget_s - LEAVING_S
 
+        def tell() -> None:
+            """Write what stands so far: the page of a comparison that still goes on."""
+            if (found := result_of()).names:
+                found.write_page(is_over=False)
+                bar.set_postfix_str(str(found.ahead or found.chosen(None)))
+
         def measure(chosen: Sequence[Point], again: bool) -> list[str]:
             bar.total = max(bar.total or 0, bar.n + len(chosen) + len(set(map(launch_of, chosen))))
             known = WITH_KERAS | ({EQUALITY_KNOWN: "1"} if again else {})
-            return measured_within(chosen, store, bar, lookout, known)
+            return measured_within(chosen, store, bar, lookout, known, tell)
 
         troubles = raced(result_of, measure, repeats, timeout_s)
         found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S

@@ -24,7 +24,7 @@ def code_of(job: Job) -> bytes:
     texts = [repr((job.batch_size, job.precision))]
     further = (job.gradient_clip, job.micro_steps, repr(job.shard))
     texts += [repr(further)] if further != (None, 1, "None") else []
-    own = [part for part in (job.optimizer, job.schedule) if callable(part)]
+    own = [part for part in (job.optimizer, job.schedule, job.evaluate) if callable(part)]
     for part in (job.model, job.batch, job.loss, *own):
         try:
             texts.append(
@@ -126,6 +126,11 @@ def describe(
             }
         )
         described = described.model_copy(update=making_of(job, framework, replicas))
+        if framework == "torch":
+            library = importlib.import_module("multigpu.user_model.activations")
+            described = described.model_copy(update=library.told_of(job))
+            library = importlib.import_module("multigpu.user_model.scored")
+            described = described.model_copy(update=library.score_of(job))
         if again is not None:
             from multigpu.user_model.reproducible import told_of
 

@@ -12,22 +12,27 @@ from typing import Literal
 import pandas as pd
 
 from multigpu.build import build_run
-from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.machine.machine import Machine, gpu_count, this_machine
 from multigpu.placements import find_placement, placements
 from multigpu.placements.memory import most_kept
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
-from multigpu.user_model.activations import PerBatch, activations_of
-from multigpu.user_model.examining import examine_apart
-from multigpu.workloads.own.description import know, model_of
-from multigpu.workloads.own.job import Job, load_job
+from multigpu.user_model.examining import Examined, examine_apart
+from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, per_batch
+from multigpu.user_model.placed import called
+from multigpu.workloads import description_of
+from multigpu.workloads.own.description import Described, know, model_of
+from multigpu.workloads.own.job import Job
 
 GIB = 2**30
 WITHIN_S = 120.0  # that the examination of a job may take
 CONTEXT_BYTES = GIB  # of a GPU's memory, what CUDA, cuDNN and NCCL keep for themselves
 MICRO_STEPS = (1, 4)
 """Parts of a batch that are forecast: all at once, and four one after the other."""
+
+NEEDS = "its step needs"
+"""So begins why a way that cannot fit is not launched."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +56,81 @@ class StepMemory:
         return self.micro_steps * self.activations.most_samples(room - self.kept)
 
 
-def step_memories(
-    runs: Sequence[Run], model: Model, traced: Mapping[bool, PerBatch]
-) -> Iterator[StepMemory]:
-    """Give what each of these Runs needs, with and without recomputation, at once and in parts.
-
-    traced: what a batch holds, by whether blocks are recomputed. Left out are placements that keep
-    parts of one model, of which no formula says how much.
+def traced_activations(described: Described) -> dict[str, PerBatch]:
+    """Return what a batch of the job holds on a device, by way: as written and, where blocks
+    repeat, recomputed.
     """
-    for run in runs:
-        with suppress(ValueError):
-            kept = most_kept(run, model)
-            for is_recomputed, activations in traced.items():
-                for parts in MICRO_STEPS:
-                    yield StepMemory(run.placement, is_recomputed, parts, kept, activations)
+    return {way: per_batch(lines) for way, lines in described.activations.items()}
 
 
-def traced_activations(job: Job) -> dict[bool, PerBatch]:
-    """Return what a batch of the job holds on a device, by whether blocks are recomputed, as far as
-    any repeat; a JobError where the model does not compute.
+def step_memory(run: Run, model: Model, traced: Mapping[str, PerBatch]) -> StepMemory | None:
+    """Return what a Run's step needs; None for placements that keep parts of one model, of which no
+    formula says how much, and for what was not traced.
     """
+    way = RECOMPUTED if run.recompute else WRITTEN
+    if way not in traced:
+        return None
+    try:
+        kept = most_kept(run, model)
+    except ValueError:
+        return None
+    parts = run.micro_steps or 1
+    return StepMemory(run.placement, bool(run.recompute), parts, kept, traced[way])
+
+
+def memories_of(runs: Sequence[Run], described: Described) -> dict[str, StepMemory]:
+    """Return what a step of each of these Runs of a comparison needs, by its name, as far as that
+    can be forecast.
+    """
+    traced = traced_activations(described)
     found = {
-        recomputed: activations_of(job, job.precision, recomputed) for recomputed in (False, True)
+        called(run): step_memory(run, description_of(run), traced)
+        for run in (runs if traced else ())
     }
-    return {recomputed: one for recomputed, one in found.items() if one is not None}
+    return {name: memory for name, memory in found.items() if memory is not None}
+
+
+def step_memories(
+    runs: Sequence[Run], model: Model, traced: Mapping[str, PerBatch]
+) -> Iterator[StepMemory]:
+    """Give what each of these Runs needs, with and without recomputation, at once and in parts."""
+    for run in runs:
+        for way in traced:
+            for parts in MICRO_STEPS:
+                changed = {"recompute": way == RECOMPUTED, "micro_steps": parts}
+                one = step_memory(run.model_copy(update=changed), model, traced)
+                if one is not None:
+                    yield one
+
+
+def room_of(machine: Machine, device_type: str, devices: int) -> float:
+    """Return the bytes that a step may take of a device: of a GPU, or of as many processes' share
+    of a computer's memory.
+    """
+    if device_type == "cuda":
+        return min(machine.gpu_memory_gib) * GIB - CONTEXT_BYTES
+    return machine.memory_gib * GIB / devices
+
+
+def those_that_fit(
+    runs: Sequence[Run], described: Described, machine: Machine
+) -> tuple[list[Run], dict[str, str]]:
+    """Return the Runs whose step fits into a device of this machine as far as that can be forecast,
+    and of each other one, by its name in a comparison, why it does not.
+    """
+    refused, memories = dict[str, str](), memories_of(runs, described)
+    for run in runs:
+        memory = memories.get(name := called(run))
+        room = room_of(machine, run.device_type, run.devices)
+        if memory is None or memory.peak(run.batch_size) <= room:
+            continue
+        largest = memory.largest_batch(room)
+        other = f"a batch of {largest:,} would fit" if largest else "no batch would fit"
+        refused[name] = (
+            f"{NEEDS} {memory.peak(run.batch_size) / GIB:.3g} GiB of a device that has"
+            f" {room / GIB:.3g}, so it was not launched: {other}"
+        )
+    return [run for run in runs if called(run) not in refused], refused
 
 
 def fits(
@@ -105,36 +161,38 @@ def fits(
     count = devices or gpu_count() or 2
     for name in names if names != "all" else ():
         find_placement(name)
-    loaded = load_job(job) if isinstance(job, str) else job
     with tempfile.TemporaryDirectory() as scratch:
         know(folder := Path(scratch))
-        described = examine_apart(job, folder, count, False, WITHIN_S).described
+        examined = examine_apart(job, folder, count, False, WITHIN_S)
+        described = examined.described
         if described.framework != "torch":
             raise JobError(
                 "fits follows PyTorch's operators, and this model is of Keras: compare it"
             )
+        if described.unforecast:
+            raise JobError(f"its operators cannot be followed ({described.unforecast}): compare it")
         runs, refused = [], []
         for name in placements() if names == "all" else names:
             try:
-                runs.append(_run_of(loaded, described.name, name, count))
+                runs.append(_run_of(examined, described.name, name, count))
             except ValueError as error:  # it does not go through this placement
                 refused.append(str(error))
         if not runs:
             raise ValueError("; ".join(dict.fromkeys(refused)))
         model = model_of(described, folder)
-        memories = list(step_memories(runs, model, traced_activations(loaded)))
+        memories = list(step_memories(runs, model, traced_activations(described)))
     rows = [
         {
             "placement": one.placement,
             "recomputed": one.is_recomputed,
             "micro_steps": one.micro_steps,
             "kept_gib": one.kept / GIB,
-            "peak_gib": one.peak(loaded.batch_size) / GIB,
+            "peak_gib": one.peak(examined.batch_size) / GIB,
             "largest_batch": one.largest_batch(room),
-            "fits": one.peak(loaded.batch_size) <= room,
+            "fits": one.peak(examined.batch_size) <= room,
         }
         for one in memories
-        if one.micro_steps <= loaded.batch_size
+        if one.micro_steps <= examined.batch_size
     ]
     found = pd.DataFrame(rows, columns=list(COLUMNS))
     return found.sort_values(["peak_gib", "micro_steps"], kind="stable", ignore_index=True)
@@ -151,7 +209,7 @@ COLUMNS = {
 }
 
 
-def _run_of(job: Job, model: str, placement: str, devices: int) -> Run:
+def _run_of(job: Examined, model: str, placement: str, devices: int) -> Run:
     return build_run(
         placement=placement,
         devices=devices,

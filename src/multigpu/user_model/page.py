@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from multigpu.analysis.estimate import TOO_FEW, estimate
+from multigpu.analysis.estimate import TOO_FEW, Estimate, estimate
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
-from multigpu.user_model.drawings import shown_beside, shown_parts, shown_race
+from multigpu.user_model.drawings import shown_beside, shown_memory, shown_parts, shown_race
 from multigpu.user_model.parts import input_of
-from multigpu.user_model.placed import called
+from multigpu.user_model.placed import called, command_of
 from multigpu.user_model.trust import DISTURBED, figure_text
 from multigpu.user_model.verdict import answer, titled
 from multigpu.workloads import optimizer_of
@@ -76,6 +76,12 @@ def remarks(result: Result) -> list[str]:
         for name, left, every in _left_out(result)
     ]
     found += [f"{name}: {flag}." for name, flag in _flags(result)]
+    if result.described.score is not None:
+        found.append(
+            f"evaluate gives {result.described.score:.6g} before training and takes"
+            f" {Estimate(result.described.evaluate_s):ms} on one of this computer's CPUs, which is"
+            " in no step's time."
+        )
     if result.described.unchecked:
         found.append(f"Not compared with one process: {result.described.unchecked}.")
     if result.left_out:
@@ -206,8 +212,15 @@ def shown_causes(result: Result) -> str:
         return f"<p>{escape(str(missing))}</p>"
 
 
-def page(result: Result, whole: bool = True) -> str:
-    """The page, or what stands on it."""
+def commands(result: Result) -> list[tuple[str, str]]:
+    """List what measures each row alone, by its name."""
+    return [(name, command_of(result[name].run, result.described)) for name in result.names]
+
+
+def page(result: Result, whole: bool = True, is_over: bool = True) -> str:
+    """The page, or what stands on it; is_over: as long as more is measured it loads itself anew,
+    and has no figures that take long to draw.
+    """
     run = result.runs[-1]
     return TEMPLATE.render(
         whole=whole,
@@ -225,8 +238,12 @@ def page(result: Result, whole: bool = True) -> str:
         ),
         causes=shown_causes(result),
         bars=shown_parts(result),
-        race=shown_race(result),
-        beside=shown_beside(result),
+        memory=shown_memory(result),
+        race=shown_race(result) if is_over else "",
+        beside=shown_beside(result) if is_over else "",
+        is_over=is_over,
+        rounds=plural(len({record.launch_id for record in result.records}), "launch", "launches"),
+        commands=commands(result),
         notes=noted(result),
         remarks=remarks(result),
         refused=result.refused,

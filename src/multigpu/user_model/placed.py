@@ -51,6 +51,25 @@ def _asked(workload: str, model: str) -> tuple[str, int]:
     return (described.precision, described.micro_steps) if described else ("", 1)
 
 
+def command_of(run: Run, described: Described) -> str:
+    """Return the command, or the call where the job is in no file, that measures this way alone
+    beside one device.
+    """
+    forms = run.execution.split("_") if run.execution not in USUAL else []
+    levers = [{"xla": "compiled"}.get(form, form) for form in forms]
+    levers += ["recompute"] if run.recompute else []
+    levers += ["micro_steps"] if (run.micro_steps or 1) != described.micro_steps else []
+    levers += ["precision"] if changes_precision(run) else []
+    if described.file:
+        words = ["python -m multigpu compare", described.job, f"--placements {run.placement}"]
+        words += [f"--devices {run.devices}"] if run.devices > 1 else []
+        words += [f"--levers {','.join(levers)}"] if levers else []
+        return " ".join([*words, f"--device-type {run.device_type}", "--out again"])
+    given = f", levers={levers}" if levers else ""
+    count = run.devices if run.devices > 1 else None
+    return f"multigpu.compare(job, {count}, [{run.placement!r}], out='again'{given})"
+
+
 @dataclass(frozen=True)
 class Placed:
     """One placement of a comparison: its Run and its row of the table."""

@@ -29,6 +29,7 @@ from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
+from multigpu.writing import write_whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -313,9 +314,10 @@ class Result:
     def __repr__(self) -> str:
         return "\n".join(lines(self))
 
-    def write_page(self) -> Path:
+    def write_page(self, is_over: bool = True) -> Path:
+        """Write the page as it stands, over the one before; is_over: nothing more is measured."""
         path = self.folder / "index.html"
-        path.write_text(page(self))
+        write_whole(path, page(self, is_over=is_over).encode(), replace=True, synced=False)
         return path
 
 

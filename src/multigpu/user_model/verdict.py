@@ -14,7 +14,18 @@ from multigpu.analysis.parts import Traced
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import devices_text, joined, plural
 from multigpu.placements import placements
-from multigpu.user_model.parts import input_of, parts, slow_rank, step_of, traced_of
+from multigpu.user_model.fits import GIB, NEEDS, memories_of, room_of
+from multigpu.user_model.parts import (
+    COMPUTING,
+    INPUT,
+    MERGING,
+    SHARED,
+    input_of,
+    parts,
+    slow_rank,
+    step_of,
+    traced_of,
+)
 from multigpu.user_model.placed import Placed
 from multigpu.user_model.race import LAUNCHES
 from multigpu.user_model.trust import figure_text
@@ -40,14 +51,43 @@ def answer(result: Result) -> list[str]:
     and what costs less.
     """
     causes = list(_causes(result))
-    first = [words for share, words in causes if share >= FIRST]
-    rest = [words for share, words in causes if share < FIRST]
-    return [*first, sentence(result), *rest]
+    first = [words for share, words, leads in causes if leads and share >= FIRST]
+    rest = [words for _, words, _ in causes if words not in first]
+    room, is_short = fitting(result)
+    said = [*first, sentence(result), *rest]
+    return said if not room else [room, *said] if is_short else [*said, room]
 
 
-def _causes(result: Result) -> list[tuple[float, str]]:
-    """Return the costs of a step: its share of the step, and in words; the larger first. Of a
-    traced placement its largest part, and what else is no computing.
+def fitting(result: Result) -> tuple[str, bool]:
+    """Say which ways were not launched since they cannot fit, or what the fullest needs and the
+    leader's largest batch; and whether any does not fit. Not known: "".
+    """
+    short = {name: why for name, why in result.refused.items() if why.startswith(NEEDS)}
+    if short:
+        name, why = next(iter(short.items()))
+        return f"{plural(len(short), 'way')} cannot fit. {name}: {why}.", True
+    memories = memories_of(result.runs, result.described)
+    if not memories or not result.records:
+        return "", False
+    run, needs = result.runs[0], dict[str, float]()
+    for name, memory in memories.items():
+        needs[name] = memory.peak(run.batch_size)
+    fullest, best = max(needs, key=lambda name: needs[name]), result.best
+    room = room_of(result.records[0].machine, run.device_type, max(r.devices for r in result.runs))
+    said = (
+        f"Every way whose memory can be forecast fits: {fullest} needs most,"
+        f" {needs[fullest] / GIB:.3g} of {room / GIB:.3g} GiB a device"
+    )
+    if best is not None and best.name in memories:
+        largest = memories[best.name].largest_batch(room)
+        said += f"; {best.name} takes a batch of up to {largest:,} there"
+    return f"{said}.", False
+
+
+def _causes(result: Result) -> list[tuple[float, str, bool]]:
+    """Return the costs of a step, the larger first: its share of the step, in words, and whether it
+    may come before the verdict, as computing that no trace tells apart may not. Of a traced
+    placement its largest part, and what else is no computing.
     """
     try:
         placed = result.chosen(None)
@@ -59,15 +99,40 @@ def _causes(result: Result) -> list[tuple[float, str]]:
     found = []
     waited = input_of(result, placed.name)
     if waited and waited.value >= MENTIONED * fed_s and (not waited.known or waited.low > 0):
-        found.append((waited.value / fed_s, _input_words(result, placed, waited)))
+        found.append((waited.value / fed_s, _input_words(result, placed, waited), True))
     if trace := traced_of(result, placed):
         if trace.largest != "input":
-            found.append((trace.parts[trace.largest] / fed_s, _part_words(placed, trace)))
+            found.append((trace.parts[trace.largest] / fed_s, _part_words(placed, trace), True))
         return sorted(found, reverse=True)
     of_rank = told[told["known_by"].eq(slow.known_by)]["ms"].sum() / 1e3 if slow else 0.0
     if slow and of_rank >= MENTIONED * fed_s:
-        found.append((of_rank / fed_s, _waiting_words(slow.rank, of_rank, fed_s)))
+        found.append((of_rank / fed_s, _waiting_words(slow.rank, of_rank, fed_s), True))
+    # without a trace: the largest of what differences of measured steps tell
+    others = told[~told["cause"].eq(INPUT) & ~told["known_by"].eq(slow.known_by if slow else "")]
+    if len(others):
+        cause = others.loc[others["ms"].idxmax()]
+        leads = cause["cause"] != COMPUTING
+        found.append((cause["ms"] / 1e3 / fed_s, _cause_words(placed, cause), leads))
     return sorted(found, reverse=True)
+
+
+def _cause_words(placed: Placed, cause: pd.Series) -> str:
+    """Say what of a step that was not traced takes most beside input and a slow rank."""
+    fed_s = float(placed.row["fed_step_s"])
+    told = (
+        f"{Estimate(cause['ms'] / 1e3):ms} of {placed.name}'s step of {Estimate(fed_s):ms}"
+        f" ({Estimate(cause['ms'] / 1e3 / fed_s):percent})"
+    )
+    if cause["cause"] == MERGING:
+        moved = placed.row["moved_bytes"]
+        what = "" if pd.isna(moved) else f": {Estimate(float(moved)):bytes} travel"
+        return f"Merging takes {told}{what}."
+    if cause["cause"] == COMPUTING:
+        alike = ", as long as on one device" if placed.run.devices > 1 else ""
+        return f"Computing takes {told}{alike}; launching kernels is within it."
+    if cause["cause"] == SHARED:
+        return f"Sharing this machine takes {told}: replicas that share nothing else pay it too."
+    return f"What the placement does beside computing takes {told}."
 
 
 def _waiting_words(rank: int, waited_s: float, fed_s: float) -> str:

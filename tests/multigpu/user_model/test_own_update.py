@@ -15,6 +15,7 @@ import multigpu as mg
 from multigpu.engines.torch.own_update import own_optimizer, settle
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
+from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.compare import measured_within
@@ -22,6 +23,7 @@ from multigpu.user_model.describe import describe
 from multigpu.user_model.kept import keep
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import compared
+from multigpu.user_model.scored import score_of
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.multigpu.user_model.causes import Net, samples
@@ -38,6 +40,7 @@ JOBS = Path(__file__).parent / "own_updates.py"
         ({"gradient_clip": math.nan}, "gradient_clip = nan"),
         ({"gradient_clip": True}, "gradient_clip = True"),
         ({"schedule": 0.1}, "schedule = 0.1: give a function of the step"),
+        ({"evaluate": 0.1}, "evaluate = 0.1: give a function of the model"),
         ({"micro_steps": 0}, "micro_steps = 0: give into how many parts"),
         ({"micro_steps": 2.0}, "micro_steps = 2.0"),
         ({"optimizer": 0.1}, "optimizer = 0.1: describe it with multigpu.SGD"),
@@ -82,6 +85,31 @@ def test_clipped_and_scheduled_steps_are_plain_pytorchs() -> None:
         assert torch.allclose(one, other, rtol=1e-12, atol=0)
 
 
+def test_a_score_is_told_and_one_that_is_none_or_trains_is_refused() -> None:
+    def job(evaluate: Any) -> mg.Job:
+        return mg.Job(Net, samples, F.cross_entropy, evaluate=evaluate)
+
+    def accuracy(model: nn.Module) -> torch.Tensor:
+        assert not model.training and not torch.is_grad_enabled()
+        x, target = samples(100, torch.Generator().manual_seed(0))
+        return (model(x).argmax(1) == target).float().mean()
+
+    def training(model: nn.Module) -> float:
+        next(model.parameters()).add_(1)
+        return 0.0
+
+    found = score_of(job(accuracy))
+    assert 0 <= found["score"] <= 1 and found["evaluate_s"] > 0
+    assert score_of(job(None)) == {}
+    for evaluate, sentence in (
+        (lambda model: math.nan, "evaluate gives nan: give one finite number"),
+        (lambda model: "good", "evaluate fails with ValueError"),
+        (training, r"evaluate changes layers\.0\.weight"),
+    ):
+        with pytest.raises(JobError, match=sentence):
+            score_of(job(evaluate))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_placements_train_them_as_one_process_does(
@@ -107,7 +135,9 @@ def test_placements_train_them_as_one_process_does(
         keep(folder, described, runs, no, 60)
         points += [Point(run) for run in runs if run.placement != "independent"]
     store.check_writable()
-    measured_within(points, store, bar)
+    kept = list[int]()  # Records there are once each launch has ended: what a page then shows
+    measured_within(points, store, bar, after=lambda: kept.append(len(list(store))))
+    assert len(kept) == 2 and 0 < kept[0] < kept[1] == len(list(store))
     for name in ("clipped", "own", "other"):
         result = compared(tmp_path / name)
         pieces = {"zero1", "fsdp2"}

@@ -381,7 +381,7 @@ def test_two_repeats_far_apart_are_too_few() -> None:
     assert "Fastest" not in result.verdict, "two repeats leave out nothing"
     assert "ddp (9,481 samples/s, too few repeats) may be faster" in result.verdict
     slow = result_of(planted("ddp", 1, STEADY), planted("ddp", 2, [90.0, 95.0, 190.0]))
-    assert slow.doubts["ddp"] and slow.verdict.startswith("Fastest"), "all that it allows is slower"
+    assert slow.doubts["ddp"] and "Fastest: one device" in slow.verdict, "all it allows is slower"
     both = result_of(planted("ddp", 1, [10.0, 15.0]), planted("ddp", 2, [11.0, 16.0]))
     assert both.best is None and both.verdict.startswith("No verdict: no figure here can be")
     assert "Ahead as measured: ddp" in both.verdict and both.ahead is not None

@@ -59,8 +59,11 @@ class Described(Data):
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
-        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader). notes: what a
-        user should know of how the job was understood.
+        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader).
+    activations: what a batch holds in a step, as written and recomputed (`per_batch.lines_of`);
+        unforecast: why that is not known.
+    score: that `evaluate` gives the model as it is made, in evaluate_s of this process's CPU.
+    notes: what a user should know of how the job was understood.
     """
 
     name: str
@@ -90,6 +93,10 @@ class Described(Data):
     checked_in: Literal["fp64", "fp32"] | None
     unchecked: str = ""
     step_here_s: float = 0.0
+    activations: dict[str, list[tuple[float, float]]] = {}
+    unforecast: str = ""
+    score: float | None = None
+    evaluate_s: float = 0.0
     batch_s: float = 0.0
     batch_by: str = "batch()"
     notes: list[str] = []

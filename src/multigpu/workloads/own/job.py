@@ -97,6 +97,8 @@ class Job:
         gives a factor on the learning rate.
     micro_steps: parts that each device's batch is cut into, whose gradients are reduced once.
     shard: what FSDP2 gathers at a time: names or classes of modules, as in `multigpu.wrap`.
+    evaluate: a function of an `nn.Module` that gives its score, one number: called with the model
+        as it is made, in evaluation mode and without gradients; a comparison says what it takes.
     name: in Records and tables; "": that of the model.
 
     Raises:
@@ -114,6 +116,7 @@ class Job:
     schedule: Callable[[int], float] | None = None
     micro_steps: int = 1
     shard: Any = None
+    evaluate: Callable[[Any], Any] | None = None
     made_at: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -167,6 +170,10 @@ class Job:
             raise ValueError(
                 f"schedule = {self.schedule!r}: give a function of the step that gives a factor on"
                 " the learning rate"
+            )
+        if self.evaluate is not None and not callable(self.evaluate):
+            raise ValueError(
+                f"evaluate = {self.evaluate!r}: give a function of the model that gives one number"
             )
         if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
             raise ValueError(
