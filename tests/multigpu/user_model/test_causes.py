@@ -32,6 +32,15 @@ FIRST_LINES = {
     "large_layer": r"Computing takes .*, most of it in large \(Linear\)",
     "plain": r"(?!Your|Rank)",
 }
+UNTRACED = {
+    "slow_batch": FIRST_LINES["slow_batch"],
+    "slow_rank": FIRST_LINES["slow_rank"],
+    "slow_link": FIRST_LINES["slow_link"],
+    "huge_table": r"(Merging|Computing) takes",
+    "slow_layer": r"Computing takes .*, as long as on one device",
+    "large_layer": r"Computing takes",
+}
+"""What differences of measured steps tell by themselves, in one of the first two lines."""
 OVER = {"slow_link": "replicated_allreduce"}
 """Whose collectives the job's own code can slow: those of the library's C++ it does not reach."""
 
@@ -55,7 +64,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
             described = describe(job, root / "jobs", 2, f"{CAUSES}:{name}")
             over = OVER.get(name, "ddp")
             runs, refused = candidate_runs(job, described, folder, [over], 2, "cpu", a_repeat_s=0)
-            runs = [run for run in runs if run.devices == 1 or run.placement == over]
+            beside = {over, *(["independent"] if name == "slow_rank" else [])}
+            runs = [run for run in runs if run.devices == 1 or run.placement in beside]
             keep(folder, described, runs, refused, 60)
             points += [Point(run) for run in runs]
             points += [Point(traced(run, TRACED_STEPS)) for run in runs]
@@ -76,6 +86,16 @@ def test_the_largest_cause_is_named_first_and_parts_add_up(
         assert causes.sum() == pytest.approx(step_ms, rel=0.02) and set(causes.index) <= {
             *SIX_NAMES.values()
         }
+
+
+@pytest.mark.parametrize("name", UNTRACED)
+def test_the_largest_cause_is_named_where_nothing_was_traced(
+    results: dict[str, Result], name: str
+) -> None:
+    own = results[name]
+    timed = [record for record in own.records if not record.run.traced_steps]
+    result = Result.of(own.described, own.runs, own.refused, timed, own.folder, own.budget_s)
+    assert any(re.match(UNTRACED[name], line) for line in answer(result)[:2]), answer(result)
 
 
 def test_planted_seconds_are_found_in_their_part(results: dict[str, Result]) -> None:

@@ -23,6 +23,7 @@ from multigpu.report.notebooks import execute_one, read_notebook
 from multigpu.runner.point import Point
 from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
 from multigpu.user_model.describe import describe
+from multigpu.user_model.examining import examine_here
 from multigpu.user_model.kept import keep
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result, compared
@@ -79,12 +80,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         own_launch = record.model_copy(update={"launch_id": f"launch{record.repeat}"})
         RecordStore(root / "repeats").write(own_launch)
         store.path(record.machine.name, record.key).unlink()
-    return {
-        name: multigpu.compare(
-            f"{MODELS}:{name}", 2, PLACEMENTS, BUDGET_S, root / name, "cpu", 1, progress=False
-        )
-        for name in JOBS
-    }
+    with pytest.MonkeyPatch.context() as patch:  # the notebook and README's example examine apart
+        patch.setattr("multigpu.user_model.compare.examine", examine_here)
+        return {
+            name: multigpu.compare(
+                f"{MODELS}:{name}", 2, PLACEMENTS, BUDGET_S, root / name, "cpu", 1, progress=False
+            )
+            for name in JOBS
+        }
 
 
 @pytest.fixture(params=JOBS)

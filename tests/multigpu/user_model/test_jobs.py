@@ -203,7 +203,7 @@ def results(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
         runs, refused = candidate_runs(job, found, own, PLACEMENTS, 2, "cpu", a_repeat_s=0)
         keep(own, found, runs, refused, 60)
         asked[name] = found, runs, refused, own
-        points += [Point(run, 0) for run in runs if run.placement != "independent"]
+        points += [Point(run, 0) for run in runs if run.placement in PLACEMENTS and run.devices > 1]
     store.check_writable()
     measured_within(points, store, bar)
     records = list(store)

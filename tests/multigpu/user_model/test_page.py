@@ -86,8 +86,10 @@ def test_memory_is_drawn_with_the_line_where_a_device_is_full() -> None:
 def test_a_page_that_goes_on_says_so_and_loads_itself_anew() -> None:
     result = result_of(planted("ddp", 1, STEADY), planted("ddp", 2, DDP), activations=holding(0.5))
     going_on, over = (page(result, is_over=done) for done in (False, True))
-    assert 'http-equiv="refresh"' in going_on and "Still measuring: 3 launches so far" in going_on
-    assert "refresh" not in over and "Still measuring" not in over
+    assert (
+        'http-equiv="refresh"' in going_on and "As far as measured, 3 launches so far" in going_on
+    )
+    assert "refresh" not in over and "As far as" not in over
     assert "<svg" in over and "<svg" not in going_on
     for told in (going_on, over):
         assert "times one device" in told and "Does it fit" in told
