@@ -71,8 +71,10 @@ report: $(READY) ## build the report from the Records there are; measure nothing
 browser: $(READY) ## drive the built report in Chromium, at two widths: needs `make report` and a browser (CHROMIUM=PATH)
 	@$(PYTEST) --timeout 300 tests/browser
 
-lab: $(LAB) ## open the notebooks in JupyterLab
-	@$(BIN)/python -m jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
+# Its settings ask nobody about news, and show notes as they read.
+lab: $(LAB) ## open a page of three notebooks in JupyterLab
+	@$(BIN)/python -m jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/start.md \
+		--LabApp.app_settings_dir=$(CURDIR)/notebooks/lab $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # Tools that read packages and are none of the study's, in an environment of their own.
 $(TOOLS): locks/tools.txt

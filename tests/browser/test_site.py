@@ -3,6 +3,7 @@
 Chromium is driven without a display. SITE names the folder of the site, CHROMIUM the browser.
 """
 
+import html
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from multigpu.analysis import calculator
+from multigpu_study.claims import all_claims
+from tests.names import said
 
 SITE = Path(os.environ.get("SITE", "build/html")).resolve()
 WIDTHS = (1400, 390)
@@ -170,3 +173,20 @@ def test_the_search_finds_pages(page: Page) -> None:
     )
     page.goto(f"{(SITE / 'search.html').as_uri()}?q=zzznothing", wait_until="load")
     expect(page.locator("#search-results li")).to_have_count(0)
+
+
+def test_no_page_says_what_the_glossary_does_not() -> None:
+    """But for the documents' own sentences and the glossary."""
+    quoted = [one.sentence for one in all_claims()]
+    found = []
+    for path in SITE.glob("*.html"):
+        if path.stem in ("claims", "glossary", "genindex", "search"):
+            continue
+        whole = re.sub(
+            r"<(script|style|pre|code)\b.*?</\1>", " ", path.read_text(), flags=re.DOTALL
+        )
+        text = html.unescape(re.sub(r"<[^>]+>", " ", whole))
+        for sentence in quoted:
+            text = text.replace(sentence, " ")
+        found += [f"{path.stem}: {one}" for one in said(text)]
+    assert found == []

@@ -46,12 +46,12 @@ def test_warmup_is_left_out_and_a_short_batch_counts_what_it_holds(callbacks) ->
         refused("must be positive", callbacks.ThroughputCallback, **wrong)
 
 
-def test_the_readmes_example(callbacks, capsys) -> None:
+def test_the_pages_example(callbacks, capsys) -> None:
     """In a real fit: a thousand samples in batches of 32."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "report" / "use.md").read_text(encoding="utf-8")
     (example,) = (
         one
-        for one in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         if "ThroughputCallback" in one
     )
     names: dict[str, Any] = {}

@@ -241,7 +241,7 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
     assert list(fields) == list(experiment.PARAMETERS) and "Ready" in said.value
 
     def values(name: str) -> list[Any]:
-        return [value for _, value in fields[name].options]
+        return list(fields[name].options)
 
     assert "captured" not in values("execution") and "is a CUDA graph" in said.value
     fields["placement"].value = "mirrored_nccl"
@@ -249,19 +249,20 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
     assert "With it: framework tensorflow, processes one, execution graph." in said.value
     assert values("framework") == ["tensorflow"] and fields["execution"].value == "graph"
     fields["placement"].value = "fsdp2"
-    fields["reshard"].value = False
-    fields["micro_steps"].value = 4
+    fields["reshard"].value = "no"
+    assert fields["micro_steps"].value == "none"
+    fields["micro_steps"].value = "4"
     fields["execution"].value = "compiled"
     found = planned(namespace).run
     assert (found.placement, found.reshard, found.micro_steps) == ("fsdp2", False, 4)
     assert found.execution == "compiled" and "Ready" in said.value
     fields["workload"].value = "gpt"
     assert namespace["model"] == fields["model"].value in values("model")
-    fields["recompute"].value = True
+    fields["recompute"].value = "yes"
     assert planned(namespace).run.recompute
     fields["batch_size"].value = 2
     assert "This cannot be trained" in said.value and "micro_steps 4" in said.value
-    fields["micro_steps"].value = None
+    fields["micro_steps"].value = "none"
     fields["workload"].value = "cnn"
     assert namespace["recompute"] is False
     fields["placement"].value = "ddp"

@@ -71,7 +71,7 @@ def joined(parts: Sequence[str], last: str = "and") -> str:
 SAYS: dict[str, Callable[[Any], str]] = {
     "execution": lambda value: str(value).replace("_", " and "),
     "processes": lambda value: "one process for all" if value == "one" else "",
-    "cross_entropy": lambda value: "loss in one piece" if value == "fused" else "",
+    "cross_entropy": lambda value: "fused loss" if value == "fused" else "",
     "bucket_mib": lambda value: f"buckets of {value} MiB",
     "bucket_update": lambda value: "updates in backward",
     "nccl_ctas": lambda value: f"sums by {value} thread blocks at most",
@@ -147,7 +147,7 @@ def field_words(name: str, value: Any) -> str:
 
 
 def way_words(row: Any) -> str:
-    """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not
+    """How a point was carried out: "ddp, captured, fused loss"; what is usual is not
     said.
     """
     parts = (

@@ -282,7 +282,7 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free / 2**30
         yield (
-            f"/dev/shm    {free:.1f} GiB free (placements with variables on the host keep them"
+            f"/dev/shm    {free:.1f} GiB free (placements with parameters on the host keep them"
             " there)"
         )
     try:

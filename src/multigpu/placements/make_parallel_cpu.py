@@ -2,7 +2,7 @@ from multigpu.placements.row import DISPATCHED, IN_GRAPH, Look, Placement
 
 PLACEMENT = Placement(
     name="make_parallel_cpu",
-    title="make_parallel, variables on the CPU",
+    title="make_parallel, parameters on the host",
     look=Look(22, "make_parallel, CPU", "#b0506a", "$\u25a5$"),
     source="001: make_parallel; Keras' multi_gpu_model with its model under /cpu:0",
     summary=(

@@ -113,7 +113,7 @@ def offered(given: Mapping[str, Any], name: str) -> tuple[list[Any], dict[Any, s
 
 def _field(name: str, value: Any, given: Mapping[str, Any]) -> Any:
     """The widget of one parameter."""
-    look = {"description": name.replace("_", " "), "style": {"description_width": "8em"}}
+    look = {"description": name.replace("_", " "), "style": {"description_width": "9em"}}
     if choices(name, given):
         return widgets.Dropdown(**look)
     if name in WRITTEN:
@@ -171,6 +171,7 @@ def form(namespace: dict[str, Any]) -> Any:
         return None
     fields = {name: _field(name, namespace[name], namespace) for name in PARAMETERS}
     said, filling = widgets.HTML(), [False]
+    meant: dict[str, dict[str, Any]] = {}  # what a choice's words stand for
 
     def fill() -> None:
         """Show the choice, and beside it what can be chosen."""
@@ -181,8 +182,9 @@ def form(namespace: dict[str, Any]) -> Any:
                 values, refused[name] = offered(namespace, name)
                 own = namespace[name]
                 shown = [*values, *([] if own in values else [own])]
-                field.options = [(str(SHOWN.get(value, value)), value) for value in shown]
-                field.value = own
+                meant[name] = {str(SHOWN.get(value, value)): value for value in shown}
+                field.options = list(meant[name])
+                field.value = str(SHOWN.get(own, own))
         filling[0] = False
         try:
             run = planned(namespace).run
@@ -199,7 +201,8 @@ def form(namespace: dict[str, Any]) -> Any:
         try:
             given = {name: namespace[name] for name in PARAMETERS}
             name = next(name for name, field in fields.items() if field is change["owner"])
-            asked = given | {name: _read(name, change["new"])}
+            new = change["new"]
+            asked = given | {name: meant[name][new] if name in meant else _read(name, new)}
             found = completed(asked, name)[0] if choices(name, given) else asked
             with_it = [f"{key} {found[key]}" for key in given if found[key] != asked[key]]
             changed[0] = f" With it: {escape(', '.join(with_it))}." if with_it else ""
@@ -215,7 +218,7 @@ def form(namespace: dict[str, Any]) -> Any:
     return widgets.VBox(
         [
             widgets.GridBox(
-                list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 22em)"}
+                list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 23em)"}
             ),
             said,
         ]

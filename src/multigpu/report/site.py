@@ -17,6 +17,8 @@ import nbformat
 import pandas as pd
 
 from multigpu import paths
+from multigpu.grids import GRIDS, grid_file
+from multigpu.grids.expand import read_entries
 from multigpu.lazy import LazyMapping
 from multigpu.placements.pictures import placements_page
 from multigpu.plugins import PluginRegistry
@@ -43,6 +45,7 @@ TOPICS = {
 REFERENCE = (
     "claims",
     "method",
+    "use",
     "glossary",
 )
 FAULTS = paths.DATA / "faults"
@@ -113,8 +116,19 @@ def faults_page() -> str:
     )
 
 
+def grids_page() -> str:
+    """Tabulate the grids with the question that each file asks."""
+    files = [file for name in sorted(GRIDS) if (file := grid_file(name))]
+    rows = [f"| `{file.stem}` | {read_entries(file)[0]} |" for file in files]
+    return "\n".join(["| grid | asks |", "|---|---|", *rows])
+
+
 FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
-    {"placements": lambda: placements_page, "faults": lambda: faults_page},
+    {
+        "placements": lambda: placements_page,
+        "faults": lambda: faults_page,
+        "grids": lambda: grids_page,
+    },
     PluginRegistry("fragments", FunctionType),
 )
 """By name, what pages of `report/` include; other packages add some."""
