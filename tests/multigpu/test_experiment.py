@@ -172,12 +172,11 @@ def test_a_transformer_is_planned_by_the_notebook_and_a_batch_alike(
 ) -> None:
     """No list of workloads or of fields has to be edited for one."""
     job: dict[str, Any] = {"workload": "gpt", "model": "gpt_small", "device_type": "cpu"}
-    job |= {"placement": more.get("placement", "ddp")}
-    extra = {name: value for name, value in more.items() if name != "placement"}
-    run = planned(defaults() | job | {"more": extra}).run
+    job |= {"placement": "ddp"} | more
+    run = planned(defaults() | job).run
     assert {name: getattr(run, name) for name in more} == more
     rows = tmp_path / "points.yaml"
-    rows.write_text(json.dumps([job | more | {"batch_size": 16, "devices": 2}]))
+    rows.write_text(json.dumps([job | {"batch_size": 16, "devices": 2}]))
     (task,), _ = read_tasks(rows, [2])
     assert (task.run.label(), task.run.model) == (run.label(), "gpt_small")
     assert {name: getattr(task.run, name) for name in more} == more
