@@ -177,7 +177,7 @@ def test_a_transformer_is_planned_by_the_notebook_and_a_batch_alike(
     assert {name: getattr(run, name) for name in more} == more
     rows = tmp_path / "points.yaml"
     rows.write_text(json.dumps([job | {"batch_size": 16, "devices": 2}]))
-    (task,), _ = read_tasks(rows, [2])
+    (task,) = read_tasks(rows, [2])[0]
     assert (task.run.label(), task.run.model) == (run.label(), "gpt_small")
     assert {name: getattr(task.run, name) for name in more} == more
     assert "gpt" in experiment_form._options("workload", "gpt")
