@@ -3,6 +3,7 @@ stays, what fails is shown.
 """
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -159,6 +160,26 @@ def run_of(placement: str, devices: int, **more: Any) -> experiment.PageExperime
     }
     run = Run(placement=placement, devices=devices, **fields | more)
     return experiment.PageExperiment(run, (0,), 0, RecordStore(Path("none")), compare=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"recompute": True}, {"placement": "fsdp2", "reshard": False}, {"micro_steps": 2}],
+    ids=lambda more: "-".join(map(str, more.values())) or "plain",
+)
+def test_a_transformer_is_planned_by_the_notebook_and_a_batch_alike(
+    more: dict[str, Any], tmp_path: Path
+) -> None:
+    """No list of workloads or of fields has to be edited for one."""
+    job: dict[str, Any] = {"workload": "gpt", "model": "gpt_small", "device_type": "cpu"}
+    job |= {"placement": "ddp"} | more
+    run = planned(defaults() | job).run
+    assert {name: getattr(run, name) for name in more} == more
+    rows = tmp_path / "points.yaml"
+    rows.write_text(json.dumps([job | {"batch_size": 16, "devices": 2}]))
+    (task,) = read_tasks(rows, [2])[0]
+    assert (task.run.label(), task.run.model) == (run.label(), "gpt_small")
+    assert {name: getattr(task.run, name) for name in more} == more
 
 
 def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None:

@@ -48,6 +48,7 @@ OTHERS = (
     "padded_units_per_s",
     "peak_memory_gib",
     "overhead_s",
+    "launch_s",
     "loss_first",
     "loss_last",
 )
@@ -139,6 +140,7 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         },
         "moved_bytes": None if moved is None else round(sum(moved.values()) / cycle),
         "overhead_s": m.total_s - m.warmup_s - m.wall_s,
+        "launch_s": m.launch_s,
         "loss_first": m.loss[0] if m.loss else None,
         "loss_last": m.loss[-1] if m.loss else None,
         "flags": ", ".join(m.flags),

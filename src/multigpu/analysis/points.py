@@ -20,7 +20,7 @@ SUMMARY = {
         ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"),
         "float64",
     ),
-    **dict.fromkeys(("peak_memory_gib", "moved_bytes"), "float64"),
+    **dict.fromkeys(("peak_memory_gib", "moved_bytes", "launch_s", "power_w"), "float64"),
     "sample": "object",
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
@@ -39,10 +39,10 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     and boots; rate (all units over all time, units/s) with rate_low and rate_high (95%, NaN for a
     single run; they hold what another boot of the host may do to it); step_time_s (all time over
     all timed steps) and median_step_s (median over repeats of their median step); spread (a ratio),
-    jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); sample
-    (`boots.Sample`), from which ratios take their intervals; tier (headline: five repeats over two
-    launches at least; screening; missing), status and reason (why repeats are missing), flags, keys
-    (", " between), commits.
+    jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step), launch_s (median),
+    power_w (of a device, mean); sample (`boots.Sample`), from which ratios take their intervals;
+    tier (headline: five repeats over two launches at least; screening; missing), status and reason
+    (why repeats are missing), flags, keys (", " between), commits.
     """
     by = list(by)
     names = by + [name for name in SUMMARY if name not in by]
@@ -110,6 +110,8 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
         "jitter_s": "median",
         "peak_memory_gib": "max",
         "moved_bytes": "mean",
+        "launch_s": "median",
+        "power_w": "mean",
     }.items():
         table[column] = each[column].agg(how).astype("float64")
     sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")

@@ -78,6 +78,8 @@ class Measurement(Data):
         the device.
     ready_step_s: a step of a user's own model on batches that lay on the device before it began,
         the slowest rank's; None: not measured, since input takes next to nothing of a step.
+    launch_s: host time of one small kernel's launch right after the timed steps, the slowest
+        replica's; None: not measured, as on a CPU.
     energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
         steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
@@ -107,6 +109,7 @@ class Measurement(Data):
     flags: list[str] = []
     input_wait_s: list[list[float]] = []
     ready_step_s: float | None = None
+    launch_s: float | None = None
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
     equivalence: Equivalence | None = None

@@ -322,6 +322,7 @@ def test_columns_by_hand_and_what_was_not_measured_is_missing():
         "step_time_s": [[9.0, 1.0, 1.0, 1.0, 1.0], [9.0, 1.0, 2.0, 3.0, 4.0]],
         **{"peak_memory_gib": [1.0, 3.0], "moved_bytes": {"all_reduce": 100, "host_to_device": 20}},
         **{"loss": [5.0, 4.0, 3.0, 2.0, 1.0], "flags": ["a", "b"]},
+        "launch_s": 8e-6,
     }
     record = make_record(
         units_per_s=1000.0, timed_steps=4, warmup_steps=1, batch_size=10, measurement=measured
@@ -339,6 +340,7 @@ def test_columns_by_hand_and_what_was_not_measured_is_missing():
         row["moved_bytes_device_to_host"],
     ) == (120, 100, 0)
     assert (row["peak_memory_gib"], row["overhead_s"]) == (3.0, 3.0)
+    assert row["launch_s"] == 8e-6
     assert (row["loss_first"], row["loss_last"], row["flags"]) == (5.0, 1.0, "a, b")
     assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == (
         "words",

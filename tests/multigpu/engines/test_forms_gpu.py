@@ -24,6 +24,7 @@ from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import EAGER_STEPS, CapturedTrainer
 from multigpu.engines.torch.checked import train_reference
+from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import initial_values
@@ -203,3 +204,11 @@ def test_keeps_what_its_row_predicts(placement: str) -> None:
     feed.close()
     trainer.close()
     assert kept == pytest.approx(kept_on(run, description_of(run), RANK).total, rel=0.05)
+
+
+def test_a_launch_of_a_kernel_is_timed() -> None:
+    """Longer than the driver can be fast, shorter than a synchronised one on a slow host."""
+    measured = Device(
+        Run(**JOBS["gpt"] | COMMON, placement="ddp", batch_size=1), RANK, 1
+    ).launch_s()
+    assert measured is not None and 5e-7 < measured < 2e-4

@@ -52,13 +52,15 @@ def states(trainer: ModelTrainer) -> dict[str, Tensor]:
     [
         {},
         {"micro_steps": 2, "gradient_clip": 0.05, "schedule": falling},
-        {"recompute": True, "reshard": False, "gradient_clip": 0.05},
+        {"dropout": 0.0, "recompute": True, "reshard": False, "gradient_clip": 0.05},
+        {"recompute": True},
         {"optimizer": adamw, "schedule": falling},
     ],
-    ids=["plain", "micro-clip-schedule", "recompute-kept", "adamw"],
+    ids=["plain", "micro-clip-schedule", "recompute-kept", "recompute-dropout", "adamw"],
 )
 def test_captured_training_is_the_eager_one(placement: str, settings: dict[str, Any]) -> None:
-    dropout = 0.0 if settings.get("recompute") else 0.3
+    settings = dict(settings)
+    dropout = settings.pop("dropout", 0.3)  # recomputed, it must draw what it drew before
     steps = WARM_UP + 8
     eager = train(tiny(RANK, dropout=dropout), steps, placement=placement, **settings)
     captured = train(

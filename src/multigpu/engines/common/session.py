@@ -200,6 +200,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         flags=flags,
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
         ready_step_s=max((part["ready_s"] for part in parts if "ready_s" in part), default=None),
+        launch_s=max((part["launch_s"] for part in parts if part.get("launch_s")), default=None),
         energy=[part["energy"] for part in parts if part.get("energy")],
         equivalence=first.get("equivalence"),
         trace=joined([part["trace"] for part in parts], run.traced_from)

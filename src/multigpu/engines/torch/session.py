@@ -152,6 +152,8 @@ class Session(RunSession):
                 ),
             }
             parts.append(part)
+        for part, device in zip(parts, self.devices.each, strict=True):
+            part["launch_s"] = device.launch_s()
         ready_s = ready_step_s(self, last, window.wall_s / run.timed_steps, barrier, largest)
         if ready_s is not None:
             parts = [part | {"ready_s": ready_s} for part in parts]
