@@ -54,6 +54,11 @@ STAGES = Command(
     "find the best placement of a model's stages",
     "multigpu_study.stages.measure:main",
 )
+TRAIN = Command(
+    "train",
+    "train runs to the end of a budget and keep their Records",
+    "multigpu_study.training.command:main",
+)
 
 UNDECIDED = Selection(
     "undecided",

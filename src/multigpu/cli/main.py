@@ -27,11 +27,6 @@ from multigpu.machine.process import end_with_parent
 # commands whose own parsers read the rest of the line: the function that does it, and its help
 OWN_PARSERS = (
     Command(
-        "train",
-        "train runs to the end of a budget and keep their Records",
-        "multigpu.cli.train:main",
-    ),
-    Command(
         "interference",
         "do Runs that share this machine disturb each other?",
         "multigpu.cli.interference:main",

@@ -2,12 +2,12 @@
 that its replicas did their duties.
 """
 
-from multigpu.build import JudgedTrainingRun
 from multigpu.machine.machine import DeviceState
 from multigpu.records.base import RecordBase
 from multigpu.records.store import Store
 from multigpu.spec.schema import Data
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.build import JudgedTrainingRun
+from multigpu_study.training.run import TrainingRun
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from multigpu.engines.common.schedule import global_batch
 from multigpu.engines.common.session import distances_moved, joined_losses, parameter_change
 from multigpu.engines.common.timing import training_fault
 from multigpu.placements import find_placement
-from multigpu.records.training import EpochAudit, Evaluation, TrainingMeasurement
 from multigpu.spec.errors import DidNotTrain
 from multigpu.spec.schema import Data
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.record import EpochAudit, Evaluation, TrainingMeasurement
+from multigpu_study.training.run import TrainingRun
+from multigpu_study.training.schedule import global_batch
 
 
 class History(Data):
