@@ -49,6 +49,11 @@ HOSTS = Command(
     "time all-reduces between hosts made on this machine",
     "multigpu_study.hosts.measure:main",
 )
+INTERFERENCE = Command(
+    "interference",
+    "do Runs that share this machine disturb each other?",
+    "multigpu_study.interference:main",
+)
 STAGES = Command(
     "stages",
     "find the best placement of a model's stages",

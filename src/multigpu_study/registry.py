@@ -8,6 +8,7 @@ ENTRY_POINTS = {
         "collectives": "multigpu_study.commands:COLLECTIVES",
         "synchrony": "multigpu_study.commands:SYNCHRONY",
         "hosts": "multigpu_study.commands:HOSTS",
+        "interference": "multigpu_study.commands:INTERFERENCE",
         "stages": "multigpu_study.commands:STAGES",
         "train": "multigpu_study.commands:TRAIN",
     },

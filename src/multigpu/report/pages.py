@@ -37,7 +37,6 @@ from multigpu.analysis.forecast_lines import (
     lines_of,
 )
 from multigpu.analysis.frame import step_times
-from multigpu.analysis.interference import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix

@@ -12,11 +12,6 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from multigpu.build import build_training_run
-=======
-from multigpu.build import build_run
->>>>>>> deb90eee (Training to the end of a budget is the study's: the tool's users train by compare and wrap; its command, Records and grids come by the study's entry points)
 from multigpu.cli.command import COMMANDS
 from multigpu.cli.main import main
 from multigpu.records.collective import CollectiveStore
@@ -27,11 +22,6 @@ from multigpu.report.experiment import planned
 from multigpu.report.notebooks import load_parameters
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
-<<<<<<< HEAD
-from multigpu.spec.training import TrainingRun
-=======
-from multigpu.workloads.sources import check_inputs
->>>>>>> deb90eee (Training to the end of a budget is the study's: the tool's users train by compare and wrap; its command, Records and grids come by the study's entry points)
 from tests.factory import make_record, plant
 from tests.multigpu.collectives.planted import make_record as make_all_reduce
 from tests.multigpu.fuzz.strategies import (
