@@ -4,9 +4,10 @@ batch that did not fit none is tried, since it cannot fit either.
 """
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+from multigpu.engines.common.numbers import ReplicaNumbers
 from multigpu.engines.common.session import Session, measurement, open_session
 from multigpu.machine import private_network
 from multigpu.machine.lane import this_lane
@@ -46,8 +47,10 @@ class Timed(Experiment[Point]):
             **seat.hosts,
         )
 
-    def measure(self, item: Point, parts: list[dict[str, Any]], total_s: float) -> Measurement:
-        return measurement(item.run, parts, total_s)
+    def measure(
+        self, item: Point, parts: Sequence[Mapping[str, Any]], total_s: float
+    ) -> Measurement:
+        return measurement(item.run, cast(Sequence[ReplicaNumbers], parts), total_s)
 
     def fields(self, item: Point, status: Status) -> dict[str, Any]:
         return self.unread(item) | input_fields(item.run, status)

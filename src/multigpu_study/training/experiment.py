@@ -4,6 +4,7 @@ its checkpoint. No framework.
 
 import importlib
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,7 +60,7 @@ class TrainingExperiment(Experiment[TrainingItem]):
         return session
 
     def measure(
-        self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float
+        self, item: TrainingItem, parts: Sequence[Mapping[str, Any]], total_s: float
     ) -> TrainingMeasurement:
         return measurement(item.training, parts, total_s)
 

@@ -3,6 +3,7 @@ into a Record at the end.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -38,7 +39,7 @@ class History(Data):
     audits: list[EpochAudit] = []
     diverged: str = ""
 
-    def add(self, training: TrainingRun, parts: list[dict[str, Any]], stop: int) -> None:
+    def add(self, training: TrainingRun, parts: Sequence[Mapping[str, Any]], stop: int) -> None:
         losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
@@ -82,7 +83,7 @@ def _figures_of(each: Evaluation) -> dict[str, Any]:
 
 
 def measurement(
-    training: TrainingRun, parts: list[dict[str, Any]], total_s: float
+    training: TrainingRun, parts: Sequence[Mapping[str, Any]], total_s: float
 ) -> TrainingMeasurement:
     """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps
     were no training.
