@@ -24,10 +24,10 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test jobs fuzz soak lint format report browser lab clean lock audit
+.PHONY: help study test jobs gpu-test fuzz soak lint format report browser lab clean lock audit
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Without an NVIDIA GPU:  make study TORCH_INDEX=https://download.pytorch.org/whl/cpu"
 
@@ -45,6 +45,14 @@ test: $(READY) ## run every test
 
 jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained; and those that hang
 	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py
+
+# A rank a GPU, beside each other: data, sharded, tensor and pipeline parallel in every form, and `wrap`. Then what one process tests.
+GPUS ?= $(shell $(BIN)/python -c 'from multigpu.machine.machine import gpu_count; print(min(2, gpu_count()))')
+RANKS = $(BIN)/torchrun --nproc-per-node $(GPUS) -m pytest -q -c /dev/null --noconftest -p no:cacheprovider
+gpu-test: $(READY) ## on GPUs, two where there are (at most two minutes is the goal): placements in every form, kernels, `wrap`
+	@test "$(GPUS)" != 0 || { echo "gpu-test needs an NVIDIA GPU, and this machine has none: make test tests on CPUs." >&2; exit 2; }
+	@$(RANKS) tests/multigpu/engines/test_forms_gpu.py tests/multigpu/user_model/test_wrap_gpu.py
+	@$(PYTEST) -n 0 -m "gpu and not slow" tests/multigpu/kernels tests/multigpu/engines/test_dispatch.py tests/multigpu/workloads
 
 # Each test of tests/multigpu/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200

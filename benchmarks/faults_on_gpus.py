@@ -30,7 +30,7 @@ from multigpu.machine.machine import source_state, this_machine
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import sweep
-from multigpu.runner.timed import Item, Timed, item_of
+from multigpu.runner.timed import Timed
 from multigpu.spec.run import Run
 
 FIELDS = {
@@ -59,7 +59,7 @@ def hang(stage: str, run: Run, rank: int) -> None:
 class InOrder(Timed):
     """Steps against the clock, not shuffled: the Run that meets the fault comes first."""
 
-    def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
+    def ordered(self, items: Sequence[Point], launch_id: str) -> list[Point]:
         return list(items)
 
 
@@ -154,10 +154,7 @@ def tried(fault: Fault, devices: int, after_s: float) -> dict[str, object]:
         if fault.full:
             sent.append(full_gpu(stack))
         threading.Thread(target=sender(fault, devices, after_s, sent), daemon=True).start()
-        points = [
-            item_of(point)
-            for point in (Point(run, timeout_s=fault.timeout_s), Point(after, timeout_s=120.0))
-        ]
+        points = [Point(run, timeout_s=fault.timeout_s), Point(after, timeout_s=120.0)]
         environment, started = fault.environment | {"MULTIGPU_FAULT": str(marked)}, time.time()
         # a killed agent ends its call; the next goes on
         for items in (points[:1], points[1:]) if fault.environment else (points, points):

@@ -6,7 +6,12 @@ import multiprocessing
 from multiprocessing import forkserver
 from typing import Any
 
-PRELOADED = ["tests.multigpu.training.cases", "sklearn.datasets", "torch._dynamo", "tests.frozen"]
+PRELOADED = [
+    "tests.multigpu.equivalence.cases",
+    "sklearn.datasets",
+    "torch._dynamo",
+    "tests.frozen",
+]
 
 
 def forking() -> Any:

@@ -49,10 +49,20 @@ HOSTS = Command(
     "time all-reduces between hosts made on this machine",
     "multigpu_study.hosts.measure:main",
 )
+INTERFERENCE = Command(
+    "interference",
+    "do Runs that share this machine disturb each other?",
+    "multigpu_study.interference:main",
+)
 STAGES = Command(
     "stages",
     "find the best placement of a model's stages",
     "multigpu_study.stages.measure:main",
+)
+TRAIN = Command(
+    "train",
+    "train runs to the end of a budget and keep their Records",
+    "multigpu_study.training.command:main",
 )
 
 UNDECIDED = Selection(

@@ -5,6 +5,7 @@ that only analysis, reports or one framework needs: GPU hosts may have none of i
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
@@ -221,6 +222,20 @@ def needs_of_the_study(folder: Path) -> list[str]:
         for path, name in named
         if name.partition(".")[0] == STUDY or f"{name}.".startswith("tests.study.")
     ]
+
+
+def test_contributing_shows_the_house_as_it_is(tmp_path: Path) -> None:
+    found = runpy.run_path(str(REPOSITORY / "workflow" / "house.py"))
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    assert found["shown"](page) == found["figure"](), "python workflow/house.py --write"
+    rooms = {path.stem for path in SOURCE.iterdir() if not path.name.startswith("_")}
+    assert {room for room in rooms if f"`{room}/`" not in page and f"`{room}`" not in page} == set()
+    planted = {"a": "from multigpu import b, c", "b": "import multigpu.c.d", "c": ""}
+    for name, text in planted.items():
+        (tmp_path / "multigpu" / name).mkdir(parents=True)
+        (tmp_path / "multigpu" / name / "one.py").write_text(f"{text}\n")
+    drawn = found["figure"](tmp_path / "multigpu").splitlines()
+    assert drawn[1:-1] == ["    a --> b", "    b --> c"]  # and not a --> c, which they imply
 
 
 def test_tests_of_the_tool_need_no_study(tmp_path: Path) -> None:

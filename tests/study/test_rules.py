@@ -1,4 +1,6 @@
-"""What the rules refuse of the two towers, and of other workloads where only these can be had."""
+"""What the rules refuse of the two towers, and of other workloads where only these can be had; and
+that every rule of training is in its registry.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +10,8 @@ import pytest
 from multigpu.build import build_run
 from multigpu.spec.rules import inputs, stages
 from multigpu.spec.rules.case import Case
-from tests.multigpu.spec.test_rules import refuses_alone
+from multigpu_study.training import rules
+from tests.multigpu.spec.test_rules import refuses_alone, rules_in
 from tests.refusals import refused
 
 REVIEWS = {
@@ -55,3 +58,8 @@ def test_a_rule_refuses_what_it_is_there_for_and_nothing_else_does(
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str) -> None:
     refused(words, build_run, **fields)
+
+
+def test_every_rule_of_training_is_in_the_registry() -> None:
+    found = rules_in(rules, rules.TrainingCase) - {rules.judge_training}
+    assert found == {*rules.TRAINING_RULES}

@@ -19,13 +19,11 @@ from multigpu.analysis.frame import COLUMNS, frame_of, typed_frame
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.traces import causes_frame, with_untraced_steps
-from multigpu.analysis.training import training_frame
 from multigpu.machine.machine import Machine
 from multigpu.records.cache import cached_on_disk
 from multigpu.records.published import published
 from multigpu.records.record import HELD_FLAG, Record, RecordStore
 from multigpu.records.store import stamp_of
-from multigpu.records.training import TrainingRecord, TrainingStore
 
 HELD_SHARE = 0.05
 """A peak of which a Run says that more than this share was allocated before it began is not
@@ -134,7 +132,7 @@ def machine_of(runs: Path, name: str) -> Machine:
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder (with runs/, collectives/, training/ and the others), as one page
+    """The Records of a folder (with runs/, collectives/ and the others), as one page
     speaks of them: `machine` is the page's.
     """
 
@@ -201,20 +199,6 @@ class Study:
     def host_steps(self) -> pd.DataFrame:
         """A row a point of training steps between such hosts (`points.points`)."""
         return frames(self.data / "hosts" / "runs")[1]
-
-    @cached_property
-    def training_records(self) -> list[TrainingRecord]:
-        """This machine's Records of training to the end of a budget."""
-        return [
-            record
-            for record in TrainingStore(self.data / "training")
-            if record.machine.name == self.machine
-        ]
-
-    @cached_property
-    def training(self) -> pd.DataFrame:
-        """A row a Record of them (`training.training_frame`)."""
-        return training_frame(self.training_records)
 
     def header(self) -> str:
         """Return the line that says what a page speaks of: the machine, versions, how many Records

@@ -30,7 +30,6 @@ from multigpu.records.base import Kept
 from multigpu.records.collective import CollectiveRecord
 from multigpu.records.record import Record
 from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in
-from multigpu.records.training import TrainingRecord
 from multigpu.spec.schema import refusal
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
@@ -43,7 +42,7 @@ FORGIVEN = (
 )
 SHOWN = 20  # offenders that are printed one by one
 # by a field, the first that a Record has; of CollectiveRecords `run` names a method
-KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
+KINDS: dict[str, type[Kept]] = {"run": Record}
 
 
 class Raw(NamedTuple):

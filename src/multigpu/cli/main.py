@@ -10,7 +10,6 @@ from pathlib import Path
 from multigpu.cli.command import (
     COMMANDS,
     SELECTIONS,
-    Command,
     Parser,
     add_arguments,
     add_everywhere,
@@ -23,20 +22,6 @@ from multigpu.cli.command import (
 )
 from multigpu.grids import GRIDS
 from multigpu.machine.process import end_with_parent
-
-# commands whose own parsers read the rest of the line: the function that does it, and its help
-OWN_PARSERS = (
-    Command(
-        "train",
-        "train runs to the end of a budget and keep their Records",
-        "multigpu.cli.train:main",
-    ),
-    Command(
-        "interference",
-        "do Runs that share this machine disturb each other?",
-        "multigpu.cli.interference:main",
-    ),
-)
 
 OWN_RECORDS = {
     "batch": "its Records are in the folder that --out names",
@@ -285,7 +270,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     checked.add_argument("--seed", type=int, default=0, help="of that sample")
 
-    for added in (*OWN_PARSERS, *COMMANDS.values()):
+    for added in COMMANDS.values():
         with_help = added.arguments is not None
         does = added.does if with_help else f"{added.does} (`{added.name} --help`)"
         made = command(added.name, added.run, does, own_help=with_help)

@@ -2,15 +2,14 @@
 `all_reduce_spec`).
 
 Grammar: `ALGORITHM (":" LIMIT ":" ALGORITHM)*`. ALGORITHM is `library` (NCCL between GPUs, gloo
-    between CPU processes) or one of
-`collectives.algorithms`. LIMIT is a number of bytes, with `k` for 2^10 or `M` for 2^20; limits grow
-from left to right. A gradient goes to the first algorithm whose limit is not below the bytes in
-which it travels; the last has no limit.
+between CPU processes) or one of `collectives.algorithms`. LIMIT is a number of bytes, with `k` for
+2^10 or `M` for 2^20; limits grow from left to right. A gradient goes to the first algorithm whose
+limit is not below the bytes in which it travels; the last has no limit.
 
 Gradients under a limit are packed: all of one range travel as one message. Those of the last range
-    travel each by itself. So
-`central_server:32k:library` sends what is 32 KiB or smaller in one message by way of a server, and
-each larger gradient through the library; `library` alone sends one message a variable.
+travel each by itself. So `central_server:32k:library` sends what is 32 KiB or smaller in one
+message by way of a server, and each larger gradient through the library; `library` alone sends one
+message a variable.
 """
 
 import itertools

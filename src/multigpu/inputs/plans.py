@@ -26,12 +26,11 @@ def bucket_of(target_words: np.ndarray) -> np.ndarray:
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
     """Which sentences each step of one epoch takes: shape (steps, global batch), ranks side by side
     in each row; none twice in a step. Sentences wait in their bucket in the order given. Whenever a
-    bucket holds enough for the shard whose turn it is, that shard takes them,
-    then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit
-        in different buckets, as document 000's
-    towers do.
-    At the end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in
-    batches that mix neighbouring buckets, and the last step is filled up as that of `Epochs`.
+    bucket holds enough for the shard whose turn it is, that shard takes them, then it is the next
+    rank's turn: so every shard draws its own batch, and shards of one step sit in different
+    buckets, as document 000's towers do. At the end fewer than a batch wait in each bucket. They
+    are taken too, shortest bucket first, in batches that mix neighbouring buckets, and the last
+    step is filled up as that of `Epochs`.
     """
     waiting: list[deque[int]] = [deque() for _ in range(BUCKETS)]
     taken: list[int] = []

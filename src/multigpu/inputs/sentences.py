@@ -95,8 +95,7 @@ class Sentences:
 class TextShape:
     """Counts of one shard of text. source_width, target_width: positions of every sentence, padding
     and the target's EOS included. source_words: without padding; target_terms: target words and one
-    EOS a sentence, which is what
-        the loss sums.
+    EOS a sentence, which is what the loss sums.
     """
 
     sentences: int

@@ -104,9 +104,8 @@ def collect_corpus(
 
 class CorpusText(Epochs):
     """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by
-    the plan of `plan_epoch`; it has no period.
-    Under batching "shared" that plan is for one shard of the global batch's size; under "fixed"
-    sentences come whatever their lengths.
+    the plan of `plan_epoch`; it has no period. Under batching "shared" that plan is for one shard
+    of the global batch's size; under "fixed" sentences come whatever their lengths.
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:

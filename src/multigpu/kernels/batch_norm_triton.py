@@ -2,11 +2,9 @@
 in memory row by row.
 
 Two passes forward, two backward: each first pass adds up a program's share of the rows, and the
-    last program to finish with some channels
-puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which
-is 0 again when it has been found.
-EARLY: the second pass is launched while the last programs of the first are at work, and waits for
-    what they write.
+last program to finish with some channels puts the shares together, always in one order. Whose share
+is last is counted in `arrivals`, which is 0 again when it has been found. EARLY: the second pass is
+launched while the last programs of the first are at work, and waits for what they write.
 """
 
 # mypy: disable-error-code="no-untyped-def"

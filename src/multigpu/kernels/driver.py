@@ -74,8 +74,7 @@ class Kernel:
     """One function of a built source on GPU number `device`, whose context PyTorch has made;
     `Unavailable` where it cannot be built.
     source, name, options: a file of this package, a function in it, NVRTC's options. threads,
-        shared_bytes: of a block. cluster: its
-    blocks.
+        shared_bytes: of a block. cluster: its blocks.
     """
 
     def __init__(

@@ -1,10 +1,8 @@
 """Write the bytes that a step moves as a formula: `traffic.predicted_bytes`, asked of one variable
 on a few replicas at a time. P: replicas; V and T: bytes of all dense variables and of all tables
-that are looked up by row, S =
-    V + T; E: bytes of the rows that all
-replicas look up in a step and I of their ids; E_own and I_own: the parts that a table's own device
-looks up itself, which do not travel (a P-th where all look up as many). Gradients are dense, as
-PyTorch's engine sends them.
+that are looked up by row, S = V + T; E: bytes of the rows that all replicas look up in a step and I
+of their ids; E_own and I_own: the parts that a table's own device looks up itself, which do not
+travel (a P-th where all look up as many). Gradients are dense, as PyTorch's engine sends them.
 """
 
 from collections.abc import Mapping

@@ -193,11 +193,9 @@ def part_elements(run: Run, model: Model, rank: int) -> int:
 
 def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by
-    kind.
-    Stages: every tensor that crosses goes once to each device that takes it, and as large a
-        gradient comes back. Parts: every device of a
-    copy hands each exchange's elements to its collective. Each device hands the gradients that it
-    holds to an all-reduce of all copies.
+    kind. Stages: every tensor that crosses goes once to each device that takes it, and as large a
+    gradient comes back. Parts: every device of a copy hands each exchange's elements to its
+    collective. Each device hands the gradients that it holds to an all-reduce of all copies.
     """
     if find_placement(run.placement).compute == "sections" and run.processes == "per_device":
         return pipelined_bytes(run, model)

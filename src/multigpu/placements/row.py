@@ -88,12 +88,11 @@ class Placement(Data):
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the
         replica (whole tables do).
     update: where it runs: at the variables' home, unless said. reduction: where gradients are
-        summed:
-        where the update runs, unless said.
+        summed: where the update runs, unless said.
     compute: "sections": stretches of layers, each on its own device, which all shards pass;
         "split": every layer, cut over the devices of one copy of the model. Then everything else is
-            so too, further devices hold further copies, and gradients of one part are
-        joined with those of the same part of other copies (`partition.py`).
+        so too, further devices hold further copies, and gradients of one part are joined with those
+        of the same part of other copies (`partition.py`).
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and
         receives; None: the library's.
     overlap: whether reduction starts before backward has ended. staged: whether a replica computes

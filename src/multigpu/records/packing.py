@@ -17,7 +17,6 @@ from multigpu.records.archive import Name, write_archives
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import Record, RecordStore
 from multigpu.records.store import RECORD_KINDS, Held, Store, check_same, loose_in, packed_in
-from multigpu.records.training import TrainingStore
 
 # loose Records that are worth an archive: fewer save little, and every archive is kept for good
 FEWEST = 20
@@ -50,7 +49,6 @@ def stores_of(folder: Path | None = None) -> list[Store]:
         CollectiveStore(paths.COLLECTIVES),
         CollectiveStore(paths.HOSTS),
         RecordStore(paths.HOSTS_RUNS),
-        TrainingStore(paths.TRAINING),
         RecordStore(paths.INTERFERENCE),
         *(store for kind in RECORD_KINDS.values() for store in kind.stores()),
     ]

@@ -37,7 +37,6 @@ from multigpu.analysis.forecast_lines import (
     lines_of,
 )
 from multigpu.analysis.frame import step_times
-from multigpu.analysis.interference import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds, mfu_of
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
@@ -62,14 +61,12 @@ from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.steps import knee, parity, warmup_frame, with_waits
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
-from multigpu.analysis.training import curves_frame, differences, reach_frame
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.machine.ceilings import read_ceilings
 from multigpu.paths import RUNS
-from multigpu.records.training import TrainingStore
 from multigpu.report.calculator import calculator
 from multigpu.report.explorer import explorable, explorer
 from multigpu.spec.parameters import check_parameters

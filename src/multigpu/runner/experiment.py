@@ -5,7 +5,7 @@ framework; a plan names it by its path, so that launcher and workers find the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -89,7 +89,7 @@ class Experiment(Generic[AnyItem]):
         """This process's side of a point."""
         raise NotImplementedError
 
-    def measure(self, item: AnyItem, parts: list[dict[str, Any]], total_s: float) -> Any:
+    def measure(self, item: AnyItem, parts: Sequence[Mapping[str, Any]], total_s: float) -> Any:
         """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the
         steps were no training.
         """

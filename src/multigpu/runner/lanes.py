@@ -19,7 +19,7 @@ from multigpu.records.record import RecordStore
 from multigpu.runner.point import START_S, Point, known_points, launch_of
 from multigpu.runner.summary import Bar, Summary, followed
 from multigpu.runner.sweep import measure, sweep
-from multigpu.runner.timed import TIMED, item_of
+from multigpu.runner.timed import TIMED
 from multigpu.spec.rules.inputs import ON_DEVICE
 from multigpu.spec.run import Run
 
@@ -175,7 +175,7 @@ def run_lanes(
 
     def measured(place: Place) -> Summary:
         items, environment = (
-            list(map(item_of, shares[place])),
+            shares[place],
             lane_environment(place, len(shares) - 1),
         )
         # of this thread, and of all that it starts, which ends with it
@@ -211,7 +211,7 @@ def measure_shared(
     cost_s: seconds that a point may take, by which lanes are filled. lanes: how many, whatever the
         devices (None: as there is room for).
     """
-    TIMED.check_all([item_of(point) for point in points], None)
+    TIMED.check_all(points, None)
     store.check_writable(this_machine().name)
     machine = this_machine()
     known = known_points(points, store, retry)

@@ -46,8 +46,7 @@ class Plan(Data):
     until_s: when it is to end, by the monotonic clock (None: when all is measured).
     hosts: on which the launch runs (`runner.hosts.launching`); host: the number of this one;
         address: of this one, as the others reach it; rendezvous: "address:port" at which their
-            agents meet;
-        gathering: and at which host 0's program hears those of the other hosts.
+        agents meet; gathering: and at which host 0's program hears those of the other hosts.
     """
 
     experiment: str
@@ -99,9 +98,8 @@ class Plan(Data):
 
 class Journal:
     """The files by which launches, restarts and the watching notebook know how far a plan is, in
-    its scratch: stacks, and `progress`. That
-    holds an event a line: an item's "start" and "done", what its workers `note`, and the "end"
-        after which nothing can be measured.
+    its scratch: stacks, and `progress`. That holds an event a line: an item's "start" and "done",
+    what its workers `note`, and the "end" after which nothing can be measured.
     """
 
     def __init__(self, scratch: Path) -> None:

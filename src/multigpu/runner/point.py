@@ -3,7 +3,7 @@ already. Imports no framework.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.placements import find_placement
@@ -14,18 +14,21 @@ from multigpu.spec.run import Run
 START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes, CUDA and NCCL
 
 
-@dataclass(frozen=True)
-class Point:
-    """A Run to be measured, its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it."""
+class Point(Trial):
+    """The Trial of a Run: its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it.
+    smaller: batches of a plan's Runs that differ in nothing else: where one did not fit, this is
+        passed over.
+    """
 
     run: Run
-    repeat: int = 0
-    launch: int = 0
-    timeout_s: float = 300.0
+    smaller: tuple[int, ...] = ()
+
+    def __init__(self, run: Run, repeat: int = 0, launch: int = 0, **more: Any) -> None:
+        super().__init__(run=run, repeat=repeat, launch=launch, **more)
 
 
 def launch_of(
-    point: Point | Trial,
+    point: Trial,
 ) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
     """Return what points must share to be measured by one launch: what is settled when its
     processes start. A profiler may leave one slower.

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ class Program:
             self.give_up(index, fault)
         return fault
 
-    def joined(self, index: int, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def joined(self, index: int, parts: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """The numbers of all replicas, by rank, of this process's."""
         return parts
 
@@ -205,7 +205,7 @@ class Program:
             self.journal.report("done", index=index, status=fault[0], reason=fault[1])
         return False
 
-    def conclude(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
+    def conclude(self, index: int, parts: Sequence[Mapping[str, Any]], total_s: float) -> None:
         """Write what all replicas know, by rank, as one Record. What fails on the way would fail
         again, so it is what the Record says.
         """
@@ -214,7 +214,7 @@ class Program:
             # whatever its kind: a memory that is full now says nothing of the Run's own
             self.refuse(index, ("failed", f"its Record could not be put together: {fault[1]}"))
 
-    def _publish(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
+    def _publish(self, index: int, parts: Sequence[Mapping[str, Any]], total_s: float) -> None:
         item, around = self.plan.items[index], self.watch.seen() if self.watch else None
         try:
             measured = self.kind.measure(item, parts, total_s)

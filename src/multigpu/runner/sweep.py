@@ -29,7 +29,7 @@ from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.plan import MAX_STARTS, Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.summary import Bar, Summary, followed
-from multigpu.runner.timed import TIMED, is_solo, item_of, listens_everywhere
+from multigpu.runner.timed import TIMED, is_solo, listens_everywhere
 
 ENDING_S = 20.0
 """For a launch to end by itself once all is measured: torch's agent waits for ever for a worker
@@ -324,7 +324,7 @@ def measure(
         environment["MULTIGPU_TENSORBOARD"] = str(tensorboard.resolve())
     return sweep(
         TIMED,
-        [item_of(point) for point in points],
+        points,
         store,
         retry,
         progress,

@@ -4,44 +4,35 @@ batch that did not fit none is tried, since it cannot fit either.
 """
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+from multigpu.engines.common.numbers import ReplicaNumbers
 from multigpu.engines.common.session import Session, measurement, open_session
 from multigpu.machine import private_network
 from multigpu.machine.lane import this_lane
 from multigpu.machine.machine import gpu_count, this_boot, threads_for, versions
 from multigpu.records.base import Status
 from multigpu.records.record import TIMING_VERSION, Measurement, RecordStore
-from multigpu.runner.experiment import Experiment, Trial, WorkerContext, input_fields
+from multigpu.runner.experiment import Experiment, WorkerContext, input_fields
 from multigpu.runner.hosts.launching import HostGroup, check_host, check_run
 from multigpu.runner.hosts.namespaces import SimulatedHosts
 from multigpu.runner.plan import Plan
 from multigpu.runner.point import Point, launch_of
-from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 
 # of a point that was not started, because another showed that it would fail; no Record is written
 PASSED_OVER = "passed_over"
 
 
-class Item(Trial):
-    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where
-    one did not fit, this is passed over.
-    """
-
-    run: Run
-    smaller: tuple[int, ...] = ()
-
-
-class Timed(Experiment[Item]):
+class Timed(Experiment[Point]):
     """Steps of a Run against the clock."""
 
     path = "multigpu.runner.timed:TIMED"
-    item, store, watched = Item, RecordStore, True
+    item, store, watched = Point, RecordStore, True
     modules = ("torch._dynamo",)
 
-    def open(self, item: Item, seat: WorkerContext) -> Session:
+    def open(self, item: Point, seat: WorkerContext) -> Session:
         run = item.run
         # one process for all replicas has all threads
         threads = threads_for(1 if is_solo(run) else run.devices, run.host_cores)
@@ -56,13 +47,15 @@ class Timed(Experiment[Item]):
             **seat.hosts,
         )
 
-    def measure(self, item: Item, parts: list[dict[str, Any]], total_s: float) -> Measurement:
-        return measurement(item.run, parts, total_s)
+    def measure(
+        self, item: Point, parts: Sequence[Mapping[str, Any]], total_s: float
+    ) -> Measurement:
+        return measurement(item.run, cast(Sequence[ReplicaNumbers], parts), total_s)
 
-    def fields(self, item: Item, status: Status) -> dict[str, Any]:
+    def fields(self, item: Point, status: Status) -> dict[str, Any]:
         return self.unread(item) | input_fields(item.run, status)
 
-    def unread(self, item: Item) -> dict[str, Any]:
+    def unread(self, item: Point) -> dict[str, Any]:
         """As `fields`, without what is known only to who reads the input."""
         return {
             "run": item.run,
@@ -71,20 +64,20 @@ class Timed(Experiment[Item]):
             "boot": this_boot(),
         }
 
-    def told(self, item: Item, measured: Measurement) -> str:
+    def told(self, item: Point, measured: Measurement) -> str:
         return f"{measured.units / measured.wall_s:,.0f} {description_of(item.run).unit}/s"
 
-    def passed_over(self, plan: Plan, item: Item) -> tuple[str, str] | None:
+    def passed_over(self, plan: Plan, item: Point) -> tuple[str, str] | None:
         batch = full_at(plan, item)
         return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
 
-    def check(self, item: Item, company: HostGroup | SimulatedHosts | None) -> None:
+    def check(self, item: Point, company: HostGroup | SimulatedHosts | None) -> None:
         check_there(item.run, company)
 
-    def launch_of(self, item: Item) -> Any:
+    def launch_of(self, item: Point) -> Any:
         return launch_of(item)
 
-    def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
+    def ordered(self, items: Sequence[Point], launch_id: str) -> list[Point]:
         """Interleaved at random, so that a drift of the machine does not look like a placement;
         grouped by devices, in a shuffled order, since a new group costs as much as a short Run;
         ladders from below.
@@ -100,11 +93,6 @@ class Timed(Experiment[Item]):
 
 
 TIMED = Timed()
-
-
-def item_of(point: Point) -> Item:
-    """The point as an item of a plan."""
-    return Item(run=point.run, repeat=point.repeat, launch=point.launch, timeout_s=point.timeout_s)
 
 
 def is_solo(run: Any) -> bool:
@@ -145,18 +133,18 @@ def check_devices(run: Any) -> None:
         private_network.check_private(f"TensorFlow over several processes ({run.label()})")
 
 
-def ladder_of(item: Item) -> str:
+def ladder_of(item: Point) -> str:
     """A name that Runs have in common when they differ in their batch alone; each repeat climbs by
     itself.
     """
     return f"{item.run.model_copy(update={'batch_size': 0}).digest}|{item.repeat}"
 
 
-def ascending(items: Sequence[Item]) -> list[Item]:
+def ascending(items: Sequence[Point]) -> list[Point]:
     """The items in their order, but where several stand on one ladder the smaller batch takes the
     earlier place; each knows those below.
     """
-    rungs: dict[str, list[Item]] = {}
+    rungs: dict[str, list[Point]] = {}
     for item in items:
         rungs.setdefault(ladder_of(item), []).append(item)
     for own in rungs.values():
@@ -171,7 +159,7 @@ def ascending(items: Sequence[Item]) -> list[Item]:
     return [rungs[ladder_of(item)].pop() for item in items]
 
 
-def full_at(plan: Plan, item: Item) -> int | None:
+def full_at(plan: Plan, item: Point) -> int | None:
     """The smallest batch below the item's own that a Record says did not fit; None: none is
     known.
     """

@@ -10,6 +10,7 @@ collective that a lost replica would block.
 import gc
 import json
 import os
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ class Worker(Program):
             (one for one in faults if not is_echo(one[1], one[0])), faults[0] if faults else None
         )
 
-    def joined(self, index: int, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def joined(self, index: int, parts: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         return [
             part
             for own in self.gather(index, "parts", parts, self.plan.items[index].timeout_s)

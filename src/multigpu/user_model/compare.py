@@ -23,7 +23,7 @@ from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point, launch_of, records_here
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
-from multigpu.runner.timed import TIMED, check_devices, item_of
+from multigpu.runner.timed import TIMED, check_devices
 from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
 from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, check_count
@@ -70,7 +70,7 @@ def measured_within(
             memory_folder() as memory,
             contextlib.suppress(OutOfTime),
         ):
-            own = [item_of(point) for point in points if launch_of(point) == launch]
+            own = [point for point in points if launch_of(point) == launch]
             plan, known = make_plan(
                 TIMED, own, store.root, scratch, memory, AGAIN, environment=environment
             )

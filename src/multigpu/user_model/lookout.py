@@ -12,7 +12,8 @@ from multigpu.engines.common.failures import Fault
 from multigpu.engines.common.standing import Standing, board_file, standings, stuck, with_stacks
 from multigpu.records.base import made_here
 from multigpu.runner.plan import Journal, Plan
-from multigpu.runner.timed import TIMED, Item, is_solo
+from multigpu.runner.point import Point
+from multigpu.runner.timed import TIMED, is_solo
 from multigpu.spec.run import Run
 from multigpu.user_model.placed import called
 
@@ -102,13 +103,13 @@ class Lookout:
                 self._note(plan, journal, plan.items[event["index"]], fault)
         self.seen = len(events)
 
-    def _note(self, plan: Plan, journal: Journal, item: Item, fault: Fault) -> None:
+    def _note(self, plan: Plan, journal: Journal, item: Point, fault: Fault) -> None:
         for index, other in enumerate(plan.items):
             if index not in self.done and alike(other.run, item.run):
                 journal.note(plan.key(other), fault)
 
     def _leave(
-        self, plan: Plan, journal: Journal, item: Item, found: list[Standing], why: str
+        self, plan: Plan, journal: Journal, item: Point, found: list[Standing], why: str
     ) -> None:
         """Have the launch go on without this placement: its processes are killed, and those that
         are started in their place find the reason.
@@ -119,11 +120,11 @@ class Lookout:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one.process, signal.SIGKILL)
 
-    def _keep(self, plan: Plan, item: Item, why: str) -> None:
+    def _keep(self, plan: Plan, item: Point, why: str) -> None:
         """Write what the workers no longer can: the Record of a Run that was cut off, which the
         same call measures again.
         """
-        items: list[Item] = plan.items[1:]  # type: ignore[assignment]
+        items: list[Point] = plan.items[1:]  # type: ignore[assignment]
         left = [o for o in items if alike(o.run, item.run) and plan.find(o) is None]
         store = TIMED.store(plan.records)
         for due in left[:1]:

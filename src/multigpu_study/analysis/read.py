@@ -1,5 +1,5 @@
-"""Read Records for a page of the study: as any page, and Records of a parameter server's
-protocols.
+"""Read Records for a page of the study: as any page, and Records of training to the end of a
+budget and of a parameter server's protocols.
 """
 
 from __future__ import annotations
@@ -11,15 +11,33 @@ import pandas as pd
 
 from multigpu.analysis.read import Study
 from multigpu_study.analysis.synchrony import synchrony_frame
+from multigpu_study.analysis.training import training_frame
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.experiment import VIRTUAL
 from multigpu_study.synchrony.record import SynchronyRecord
 from multigpu_study.synchrony.store import SynchronyStore
+from multigpu_study.training.record import TrainingRecord, TrainingStore
 
 
 @dataclass(frozen=True)
 class DocumentStudy(Study):
-    """The Records of a folder, those of synchrony among them, as one page speaks of them."""
+    """The Records of a folder, those of training and synchrony among them, as one page speaks of
+    them.
+    """
+
+    @cached_property
+    def training_records(self) -> list[TrainingRecord]:
+        """This machine's Records of training to the end of a budget."""
+        return [
+            record
+            for record in TrainingStore(self.data / "training")
+            if record.machine.name == self.machine
+        ]
+
+    @cached_property
+    def training(self) -> pd.DataFrame:
+        """A row a Record of them (`training.training_frame`)."""
+        return training_frame(self.training_records)
 
     @cached_property
     def synchrony_records(self) -> list[SynchronyRecord]:

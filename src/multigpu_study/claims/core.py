@@ -4,9 +4,8 @@ here touches a Record.
 `documents/NNN.yaml` hold them, one file a document; other packages may add files of their own. A
 side of a contrast is the fields of its Runs, with `devices` where these are fixed, or a list of
 such. Two shapes have names of their own: `scaling: true` compares the speedups of two kinds of Run,
-    each against its own single device, and `efficiency_over: M` the rate a device on N against that
-    on M. Where the document
-states an effect of its own, `effect`, half of it is the margin.
+each against its own single device, and `efficiency_over: M` the rate a device on N against that on
+M. Where the document states an effect of its own, `effect`, half of it is the margin.
 """
 
 import hashlib
@@ -64,9 +63,8 @@ KINDS: dict[str, dict[str, Any]] = data_of(HERE / "kinds.yaml")
 
 def digest_of(tests: Iterable[dict[str, Any]]) -> str:
     """A hash of what decides in predicates, which names a test in the ledger: of no words, and of
-    nothing that is as usual, so that a new
-    field changes no digest. tests: as JSON, of today or as an earlier commit had them, which told
-        the `kind` of their Records otherwise.
+    nothing that is as usual, so that a new field changes no digest. tests: as JSON, of today or as
+    an earlier commit had them, which told the `kind` of their Records otherwise.
     """
     usual = Contrast(label="", over=(Term(),)).model_dump(
         mode="json", exclude={"over", "label"}
@@ -176,11 +174,10 @@ class Contrast(Data):
 class Predicate(Data):
     """The test that decides a claim: every contrast must hold; one that does not refutes it. of:
     the kind of Records, of KINDS. where: fields that all must have. frameworks: each is decided
-        alone; those that are must agree.
+    alone; those that are must agree.
     machines: only GPUs decide what the documents say of GPUs. min_n, min_launches: least repeats of
-        every term, and launches they spread
-    over. warmup_steps, timed_steps: least steps of a Record. protocol, scope: the same in words,
-        and what the test does not cover.
+        every term, and launches they spread over. warmup_steps, timed_steps: least steps of a
+        Record. protocol, scope: the same in words, and what the test does not cover.
     """
 
     of: str = "runs"

@@ -14,10 +14,9 @@ from multigpu_study.claims.rows import CONTEXT, FIGURES, POOLED, plain, quantity
 
 class Pairs(NamedTuple):
     """The pairs of rows that a contrast compares. settings: a row each, with `devices`, `identity`
-    (settings of one differ in the device count
-        alone) and, under the number of each term,
-    a point. records: FIGURES of all points, with their `point` and the `value` that is compared.
-        fields: by setting, what tells it from
+    (settings of one differ in the device count alone) and, under the number of each term, a point.
+    records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by
+    setting, what tells it from
     others: what all its terms have in common, then what they differ in, joined.
     """
 

@@ -125,8 +125,7 @@ def paired_ratio(pairs: Pairs) -> pd.DataFrame:
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method.
-    Where the second has as much as the first there is no share: 0, without
-    an interval.
+    Where the second has as much as the first there is no share: 0, without an interval.
     """
     first, second, third, fourth = (side["rate"] for side in sides)
     added = (first - second).replace(0.0, np.nan)
@@ -228,10 +227,9 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
     """Each setting by median steps (NaN where a Record has none, or the figure is no ratio of
     such), and whether it is noisy: the clocks differ by more than the narrower interval, and by
-        more than the nearer is from the bound.
-    Then what the clocks disagree about is as large as what the verdict rests on: steps of a waiting
-    host, and not of the GPUs. TensorFlow
-    has no median: it offers no events between steps, which end when they are dispatched.
+    more than the nearer is from the bound. Then what the clocks disagree about is as large as what
+    the verdict rests on: steps of a waiting host, and not of the GPUs. TensorFlow has no median: it
+    offers no events between steps, which end when they are dispatched.
     """
     contrast, records = pairs.contrast, pairs.records
     rate, step, median = (

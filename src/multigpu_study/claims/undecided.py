@@ -25,8 +25,7 @@ from multigpu_study.claims.rows import admitted, rows
 class Need:
     """The measurements that one claim waits for in one framework (or in both, where it compares
     them): entries with all their repeats. missing: measurements without a Record. cost_s: what
-    these may take, unless other claims need
-        them too, in these launches.
+    these may take, unless other claims need them too, in these launches.
     """
 
     claim: str
@@ -77,8 +76,7 @@ def needs(
 ) -> list[Need]:
     """List what each undecided claim waits for, by claim and framework; a claim that no grid can
     decide on these devices is left out. planned: all that may be measured. known: (digest of a Run,
-    repeat) of what has been; what one
-        claim needs costs the next ones nothing.
+    repeat) of what has been; what one claim needs costs the next ones nothing.
     """
     measured, found = set(known), []
     by_digest = {entry.run.digest: entry for entry in planned}

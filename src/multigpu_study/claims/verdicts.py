@@ -15,10 +15,9 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.read import records_of
 from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.traces import with_untraced_steps
-from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
-from multigpu.records.training import TrainingStore
 from multigpu_study.analysis.synchrony import synchrony_frame
+from multigpu_study.analysis.training import training_frame
 from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict
 from multigpu_study.claims.joining import after_many_looks
 from multigpu_study.claims.parts import ContrastResult, scopes_of
@@ -27,6 +26,7 @@ from multigpu_study.claims.results import Answer, ClaimResult, Setting
 from multigpu_study.claims.rows import NONE, admitted, rows
 from multigpu_study.claims.statistics import repeats_needed, settings_of
 from multigpu_study.claims.wording import framework_title, together, wanted
+from multigpu_study.training.record import TrainingStore
 
 SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""

@@ -3,7 +3,7 @@ Imports no framework.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -62,7 +62,7 @@ class Collectives(Experiment[CollectiveItem]):
         return bench
 
     def measure(
-        self, item: CollectiveItem, parts: list[dict[str, Any]], total_s: float
+        self, item: CollectiveItem, parts: Sequence[Mapping[str, Any]], total_s: float
     ) -> CollectiveMeasurement:
         return joined(item.run, parts, total_s)
 

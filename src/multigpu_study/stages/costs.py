@@ -8,14 +8,13 @@ second device cannot help, which is what document 003's own times look like. A s
 waits for the gradient of what it handed on; updates come after the whole backward pass.
 
 hand_over_s: where a gradient crosses, the next stage's backward pass is another thread's work
-    (PyTorch's engine has one a device), which
-has to be woken: time of the host beyond starting the copy.
+    (PyTorch's engine has one a device), which has to be woken: time of the host beyond starting the
+    copy.
 call_s: before anything is started: calling a TensorFlow graph.
 threads: "one" starts everything from one thread (TensorFlow op by op; any CPU, whose host does the
-    work itself). "forward": so are
-forward passes and updates, while backward passes are started from a thread for each device
-(PyTorch). "per_device": each device's work is started from a thread of its own (a TensorFlow
-    graph's executors).
+    work itself). "forward": so are forward passes and updates, while backward passes are started
+    from a thread for each device (PyTorch). "per_device": each device's work is started from a
+    thread of its own (a TensorFlow graph's executors).
 """
 
 import math

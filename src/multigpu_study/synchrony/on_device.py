@@ -6,12 +6,10 @@ For CUDA the owner keeps the tensor until those who map it have ended (leaving `
 them), and every method here that writes waits for its stream before another process may read.
 
 What is equal: an update is a sum of products, each operation by itself and correctly rounded in
-    IEEE arithmetic, on CPUs and GPUs
-alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a
-GPU, in float32 and float64, under
-every rule but `bounded`: that adds up squares in an order that depends on the device, and gives
-    equal bits on the same kind of device.
-A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of
+IEEE arithmetic, on CPUs and GPUs alike. Equal gradients in equal order give equal bits with the
+server on the host, on a CPU or on a GPU, in float32 and float64, under every rule but `bounded`:
+that adds up squares in an order that depends on the device, and gives equal bits on the same kind
+of device. A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of
 `TrainedModel(device="cuda")` is as near as those.
 """
 

@@ -82,8 +82,7 @@ def run_over_ray(experiment: ProtocolExperiment, problem: Problem | None = None)
     leaves, and the batch it was computing is lost.
 
     Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the
-        experiment is not for it; RuntimeError:
-    Ray did not start or failed.
+    experiment is not for it; RuntimeError: Ray did not start or failed.
     """
     check_ray()
     check_real(experiment, "ray", "real.run_real")

@@ -192,9 +192,8 @@ class LinearProblem:
 
     def of_rare(self, parameters: np.ndarray, rates: np.ndarray) -> dict[str, float]:
         """Of the later half of the features. rare_missed: squares of what is missing of their
-        planted weights, over the weights' own
-        (0: found, 1: as at the start). rare_rate: the geometric mean of their rates over that of
-            the other half.
+        planted weights, over the weights' own (0: found, 1: as at the start). rare_rate: the
+        geometric mean of their rates over that of the other half.
         """
         half, logs = self.size // 2, np.log(rates)
         with np.errstate(over="ignore"):  # of what diverged

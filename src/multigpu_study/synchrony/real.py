@@ -38,9 +38,8 @@ class Workers(Protocol):
     """The workers of a run on the real clock, as its server sees them.
 
     send: give out the jobs started, on these parameters, and end those cancelled; the workers found
-        gone. receive: (worker, ticket) of
-    gradients that arrived, and workers found gone, after at most `timeout_s`. take: the gradient
-    that a worker has answered with.
+        gone. receive: (worker, ticket) of gradients that arrived, and workers found gone, after at
+        most `timeout_s`. take: the gradient that a worker has answered with.
     """
 
     def send(self, decision: Decision, parameters: Vector | None) -> Collection[int]: ...

@@ -103,11 +103,9 @@ class Server:
     update_times_s: of every update. staleness: gradients by staleness, own update not counted.
         events: the log.
     curve, end_s: when the run has ended; parameters at about `evaluations` evenly spread parts of
-        the budget.
-    Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches, from the
-        parameters' arrival to the gradient's leaving,
-    without the delay injected; server_time_s, the mean seconds that the server was busy with one
-    gradient.
+        the budget. Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches,
+        from the parameters' arrival to the gradient's leaving, without the delay injected;
+        server_time_s, the mean seconds that the server was busy with one gradient.
     """
 
     def __init__(

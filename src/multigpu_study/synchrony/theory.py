@@ -5,9 +5,8 @@ Runtime theory covers equal workers, no time at the server and none on the way. 
 (see `protocol`).
 
 002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential
-    times P H_P, about P log P. But an
-update of sync applies P gradients and one of async only one: for the same samples it is H_P, about
-log P (at P = 20 72 an update, yet 3.6 a sample).
+times P H_P, about P log P. But an update of sync applies P gradients and one of async only one: for
+the same samples it is H_P, about log P (at P = 20 72 an update, yet 3.6 a sample).
 """
 
 import math
@@ -68,10 +67,9 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     mean is (batches under way when an update happens) / K. In k_batch_async those are all but the
     worker whose gradient completes the update: (P-1)/K. In k_async the K workers of the update
     wait: (P-K)/K = P/K - 1. Both give P - 1 for async. 002's N/K is thus k_async with the own
-        update counted, exactly; for k_batch_async it would need workers that fetch
-    before their own update is made. Sources: W. Zhang, S. Gupta, X. Lian, J. Liu, "Staleness-aware
-        Async-SGD" (IJCAI 2016),
-    who do not count the own update; the derivation is ours.
+        update counted, exactly; for k_batch_async it would need workers that fetch before their own
+        update is made. Sources: W. Zhang, S. Gupta, X. Lian, J. Liu, "Staleness-aware Async-SGD"
+        (IJCAI 2016), who do not count the own update; the derivation is ours.
     """
     k = check_gradients(protocol, workers, gradients)
     under_way = (

@@ -54,6 +54,14 @@ SPREADS = yaml.safe_load(TABLE_OF_BOOTS.read_text())
 TABLE, EVERYWHERE = points(frame_of(study())), frames(paths.RUNS)[1]
 
 
+def test_a_row_that_failed_before_its_input_was_made_is_of_the_point_of_that_input() -> None:
+    """And not a point of its own, that was never measured."""
+    read = make_record(repeat=0, input_label="lengths")
+    failed = make_record(repeat=1, status="failed", input_label="")
+    (row,) = points(frame_of([read, failed])).to_dict("records")
+    assert (row["input_label"], row["n"], row["status"]) == ("lengths", 1, "ok")
+
+
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
     """Rates and intervals of all points from the raw Records, with no code of the core: loops and
     scipy's t. Which boot a silent Record is of is the frame's.

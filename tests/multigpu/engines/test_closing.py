@@ -19,7 +19,6 @@ from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
 from multigpu.spec.run import Run
-from tests.multigpu.training.cases import Case, session_of, training
 from tests.refusals import refused
 
 
@@ -83,20 +82,11 @@ PLACES = [
     "multigpu.engines.torch.server.materialise",
     "multigpu.engines.torch.host_store.HostBarrier.wait",
 ]
-TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
 OPENED: list[tuple[str, Callable[[Path], Session]]] = [
     *(
         (place, partial(build, host_run(placement)))
         for placement in ("exp1", "exp2")
         for place in PLACES
-    ),
-    # the trainer stands by then
-    *(
-        (
-            "multigpu.runner.training.session.files_written",
-            partial(session_of, Case("one", training("exp2", **shape)), 0),
-        )
-        for shape in TRAINED
     ),
 ]
 
@@ -113,6 +103,17 @@ def test_pages_are_unlocked_where_building_fails(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    are_unlocked(place, opened, pages, tmp_path, monkeypatch)
+
+
+def are_unlocked(
+    place: str,
+    opened: Callable[[Path], Any],
+    pages: Pages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails unless a Run's pages are unlocked where its building fails, and when it is closed."""
     with monkeypatch.context() as planted:
         planted.setattr(place, fail)
         refused("planted", opened, tmp_path, error=MemoryError)

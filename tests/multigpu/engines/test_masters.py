@@ -14,7 +14,6 @@ from torch import Tensor
 
 from multigpu.build import build_run
 from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.training.state import Tower
 from multigpu.engines.torch.variables import begun, make_optimizer
 from multigpu.placements.memory import kept_on
 from multigpu.placements.step_bytes import step_bytes
@@ -114,24 +113,6 @@ def test_two_replicas_train_nearly_the_same(placement: str, counted: dict[str, i
     assert distance(run, found, written_out(run)) < 0.01
     total = Counter(parts[0]["counted"]) + Counter(parts[1]["counted"])
     assert dict(total) == counted == step_bytes(run, description_of(run), [{}, {}])
-
-
-def put_back(rank: int, folder: Path) -> bool:
-    """Whether what computes follows masters that were written from outside."""
-    trainer, feed = replica(run_of("ddp", 1), rank, folder)
-    tower = Tower(trainer, 0)
-    trainer.step([feed.shard(0)])
-    kept = tower.take()
-    ahead = float(trainer.step([feed.shard(1)])[0])
-    trainer.step([feed.shard(2)])
-    tower.put_back([kept])
-    again = float(trainer.step([feed.shard(1)])[0])
-    trainer.context.closing.close()
-    return ahead == again
-
-
-def test_what_was_kept_comes_back() -> None:
-    assert answers(put_back, 1) == [True]
 
 
 def test_memory_counts_masters_and_their_copies() -> None:

@@ -197,11 +197,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
             action for action in whole._actions if isinstance(action, argparse._SubParsersAction)
         ).choices
     )
-    own_parsers = [
-        command.name
-        for command in (*cli.OWN_PARSERS, *cli.COMMANDS.values())
-        if command.arguments is None
-    ]
+    own_parsers = [command.name for command in cli.COMMANDS.values() if command.arguments is None]
     for name in own_parsers:
         with (
             mock.patch.object(

@@ -12,19 +12,16 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multigpu.build import build_training_run
 from multigpu.cli.command import COMMANDS
 from multigpu.cli.main import main
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
-from multigpu.records.training import TrainingStore
 from multigpu.report import experiment
 from multigpu.report.batch_rows import read_tasks
 from multigpu.report.experiment import planned
 from multigpu.report.notebooks import load_parameters
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
-from multigpu.spec.training import TrainingRun
 from tests.factory import make_record, plant
 from tests.multigpu.collectives.planted import make_record as make_all_reduce
 from tests.multigpu.fuzz.strategies import (
@@ -33,7 +30,6 @@ from tests.multigpu.fuzz.strategies import (
     examples,
     little_memory,
     one_sentence,
-    pairs_of,
     parsers,
     run_fields,
 )
@@ -50,7 +46,6 @@ from tests.multigpu.fuzz.words import (
     packed,
     read_or_named,
 )
-from tests.multigpu.training.planted import trained
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +83,6 @@ def test_a_command_ends_well_or_with_one_sentence(words: list[str]) -> None:
     ends_well(words)
 
 
-SCHEDULE = pairs_of(
-    {name: field for name, field in TrainingRun.model_fields.items() if name != "run"}
-)
-
-
 @examples(1000)
 @given(run_fields())
 @example({"mod\nel": 1})
@@ -105,23 +95,9 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
         built_or_refused(fields)
 
 
-@examples(400)
-@given(run_fields(), st.lists(st.sampled_from(SCHEDULE), min_size=1, max_size=4).map(dict))
-def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> None:
-    try:
-        training = build_training_run(**fields | schedule)
-    except ValueError as error:
-        one_sentence(str(error))
-        return
-    assert (
-        TrainingRun.model_validate_json(training.model_dump_json()) == training and training.digest
-    )
-
-
 KINDS: Kinds = {
     "runs": (RecordStore, make_record(repeat=1)),
     "collectives": (CollectiveStore, make_all_reduce("ring")),
-    "training": (TrainingStore, trained()),
 }
 """A Record of every kind that can be planted, by the folder of its store."""
 RUN_RECORD = json.loads(KINDS["runs"][1].model_dump_json())

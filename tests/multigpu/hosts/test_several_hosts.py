@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from multigpu.records.record import RecordStore
-from multigpu.records.training import TrainingStore
 from multigpu.runner.hosts.namespaces import why_not
 from tests.multigpu.hosts.failing import Hosts
 
@@ -162,32 +161,3 @@ def test_what_several_hosts_cannot_run_is_refused_on_all(tmp_path: Path) -> None
         and "'exp1' uses memory that one host's processes share" in ends[1]
     )
     assert json.dumps(ends).count("Traceback") == 0
-
-
-def train(hosts: Hosts, folder: Path) -> list[subprocess.Popen[str]]:
-    """400 steps with a checkpoint every 20."""
-    places = ["--folder", str(folder / "records"), "--checkpoints", str(folder / "checkpoints")]
-    return on_all(hosts, [], "train", {"devices": 2, "steps": 400, "checkpoint_every": 20}, *places)
-
-
-def test_training_goes_on_from_its_checkpoint_after_a_host_was_killed(tmp_path: Path) -> None:
-    with Hosts(2, rate_mbit=1000) as hosts:
-        programs = train(hosts, tmp_path)
-        logs = wait_for(tmp_path / "checkpoints", "*/log.jsonl", programs)
-        hosts.kill(1)
-        began = time.monotonic()
-        said = programs[0].communicate(timeout=60)[1]
-        assert time.monotonic() - began < 60 and programs[0].returncode == 1
-        assert (
-            said.startswith("multigpu: host 1 (10.77.0.2) ended in the middle of the run")
-            and said.count("\n") == 1
-        ), said
-        programs[1].communicate(timeout=10)
-        reached = max(json.loads(line)["step"] for line in logs[0].read_text().splitlines())
-        assert 0 < reached < 400 and not list((tmp_path / "records").glob("*/*.gz"))
-        programs = train(hosts, tmp_path)
-        ends = [program.communicate(timeout=200) for program in programs]
-        assert [program.returncode for program in programs] == [0, 0], ends
-    (record,) = TrainingStore(tmp_path / "records")
-    assert record.status == "ok" and record.machine.hosts == 2 and record.measurement
-    assert record.measurement.resumed_at and record.measurement.resumed_at[0] >= reached

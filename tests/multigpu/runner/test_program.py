@@ -28,11 +28,9 @@ from multigpu.runner.sweep import make_plan
 from multigpu.runner.timed import (
     PASSED_OVER,
     TIMED,
-    Item,
     Timed,
     ascending,
     full_at,
-    item_of,
     ladder_of,
 )
 from multigpu.spec.errors import DidNotTrain, Unsupported
@@ -126,9 +124,7 @@ def test_what_does_not_train_is_a_fault_and_training_is_none(losses, moved, agre
 
 
 def plan_of(folder: Path, *runs: Run) -> Plan:
-    return make_plan(TIMED, [item_of(Point(run)) for run in runs], folder / "runs", folder, folder)[
-        0
-    ]
+    return make_plan(TIMED, [Point(run) for run in runs], folder / "runs", folder, folder)[0]
 
 
 @pytest.fixture
@@ -446,8 +442,8 @@ def test_a_record_is_not_written_over_and_memory_that_is_full_while_it_is_made_i
 
 
 def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:
-    one = [Item(run=tiny(0, batch_size=batch)) for batch in (64, 16, 32)]
-    other = [Item(run=tiny(0, batch_size=batch, model="alexnet_tiny")) for batch in (8, 4)]
+    one = [Point(run=tiny(0, batch_size=batch)) for batch in (64, 16, 32)]
+    other = [Point(run=tiny(0, batch_size=batch, model="alexnet_tiny")) for batch in (8, 4)]
     climbed = ascending([one[0], other[0], one[1], other[1], one[2]])
     assert [(item.run.model[0], item.run.batch_size) for item in climbed] == [
         ("r", 16),
@@ -457,7 +453,7 @@ def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:
         ("r", 64),
     ]
     assert [item.smaller for item in climbed] == [(), (), (16,), (4,), (16, 32)]
-    assert ladder_of(one[0]) != ladder_of(other[0]) != ladder_of(Item(run=other[0].run, repeat=1))
+    assert ladder_of(one[0]) != ladder_of(other[0]) != ladder_of(Point(run=other[0].run, repeat=1))
 
 
 def test_above_the_first_batch_that_does_not_fit_nothing_is_started(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from multigpu.records.record import Record, RecordStore
 from multigpu.runner.plan import Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
-from multigpu.runner.timed import TIMED, item_of
+from multigpu.runner.timed import TIMED
 from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import LEAST_PATIENCE_S, Budget, patience_for
 from multigpu.user_model.candidates import candidate_runs
@@ -219,7 +219,7 @@ def standing(plan: Plan, folder: Path, stage: str) -> Iterator[Plan]:
 def planned(folder: Path) -> Plan:
     for name in ("scratch", "memory"):
         (folder / name).mkdir()
-    items = [item_of(Point(tiny(0, 1), repeat)) for repeat in range(2)]
+    items = [Point(tiny(0, 1), repeat) for repeat in range(2)]
     plan, _ = make_plan(TIMED, items, folder / "runs", folder / "scratch", folder / "memory")
     return plan
 

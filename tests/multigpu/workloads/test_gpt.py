@@ -3,7 +3,6 @@ training on the catalogs to less than their words' frequencies tell.
 """
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from multigpu.build import build_run, build_training_run
+from multigpu.build import build_run
 from multigpu.inputs.sentences import EOS
 from multigpu.inputs.tokens import StreamTokens, windows
 from multigpu.workloads import find_model
@@ -21,7 +20,6 @@ from multigpu.workloads.gpt.chunked_loss import chunked_cross_entropy
 from multigpu.workloads.gpt.description import GptConfig, describe
 from multigpu.workloads.gpt.torch import build, library_loss
 from multigpu.workloads.sources import open_source
-from tests.multigpu.training.cases import Case, measured, train_one
 from tests.multigpu.workloads.helpers import filled, gradients, tokens
 from tests.refusals import refused
 
@@ -219,19 +217,3 @@ def test_unusable_inputs_are_refused() -> None:
         sequence_length=65,
     )
     refused("has no meaning for tokens", build_run, **small, model="gpt_small", recurrence="fused")
-
-
-@pytest.mark.slow
-def test_it_trains_on_the_catalogs_below_what_frequencies_tell(tmp_path: Path) -> None:
-    fields = FIELDS | {"placement": "replicated_allreduce", "processes": "one"}
-    fields |= {"model": "gpt_small", "inputs": "pieces_package", "shuffle": True}
-    training = build_training_run(**fields, batch_size=16, steps=200, evaluate_every=100)
-    source = open_source(training.run)
-    counts = np.bincount(source._windows[:, 1:].ravel(), minlength=500) + 1
-    shares = counts / counts.sum()
-    unigram = -np.log(shares[source.held_out()[:, 1:]]).mean()
-    case = Case("gpt", training)
-    trained = measured(case, train_one(case, 0, tmp_path))
-    first, *_, last = (each.scores["loss"] for each in trained.evaluations)
-    assert first == pytest.approx(np.log(500), abs=0.1)
-    assert last < unigram - 0.5

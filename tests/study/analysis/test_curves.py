@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.training import curves_frame, training_frame
-from multigpu.grids.training import GRIDS, joined_placements
-from multigpu.records.training import TrainingRecord, TrainingStore
 from multigpu_study.analysis.curves import ALLOWED, curve_distance, same_curve_table
-from tests.multigpu.training.planted import trained
+from multigpu_study.analysis.training import curves_frame, training_frame
+from multigpu_study.training.grid import GRIDS, joined_placements
+from multigpu_study.training.record import TrainingRecord, TrainingStore
+from tests.study.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
 STRONG = {"devices": 2, "batch_size": 64, "scaling": "strong", "base_rate": 0.05, "epochs": 4}
@@ -139,7 +139,7 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
     records = committed()
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
-    monkeypatch.setattr("multigpu.grids.training.gpu_count", lambda: 2)
+    monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: 2)
     two = [entry.built for entry in GRIDS["translation_cpu"]() if entry.built.base_rate == 1e-3]
     whole = [entry.built for entry in GRIDS["translation_gpu"]() if entry.built.run.devices == 2]
     assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.collectives import collectives_frame
-from multigpu.analysis.training import training_frame
 from multigpu.machine.cluster import Cluster, as_machine
 from multigpu.records.collective import CollectiveRecord
 from multigpu_study.analysis.synchrony import synchrony_frame
+from multigpu_study.analysis.training import training_frame
 from multigpu_study.claims import ClaimResult, all_claims, find_claim, wording
 from multigpu_study.claims.wording import titled
 from multigpu_study.hosts.measure import find_parts
@@ -26,10 +26,10 @@ from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.record import SynchronyRecord
 from multigpu_study.synchrony.server import CurvePoint
 from tests.multigpu.collectives.planted import make_record
-from tests.multigpu.training.planted import trained
 from tests.study.claims.cases import CASES as OF_RUNS
 from tests.study.claims.planted import LOUD, QUIET, evaluate
 from tests.study.synchrony.planted import averaged, record, records
+from tests.study.training.planted import trained
 
 Records = list[SynchronyRecord | AveragingRecord | DownpourRecord]
 CONSTANT = {"kind": "constant", "time_s": 1.0}

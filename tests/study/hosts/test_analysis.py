@@ -16,7 +16,7 @@ from multigpu.runner.hosts.launching import PORT, check_run
 from multigpu.runner.hosts.namespaces import Hosts, SimulatedHosts
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
-from multigpu.runner.timed import TIMED, check_devices, item_of
+from multigpu.runner.timed import TIMED, check_devices
 from multigpu.spec.run import Run
 from multigpu_study.hosts.measure import PARTS, find_parts, main, measure_part
 from tests.multigpu.collectives.planted import machine, make_record
@@ -131,7 +131,7 @@ def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
     spread = SimulatedHosts(hosts, 2)
     plan = make_plan(
         TIMED,
-        [item_of(Point(Run(**SMALL, devices=3)))],
+        [Point(Run(**SMALL, devices=3))],
         tmp_path,
         tmp_path,
         tmp_path,

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from multigpu.engines.common.numbers import StepNumbers
 from multigpu.engines.common.session import Stage
 from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
@@ -160,7 +161,7 @@ class RunSession:
         self.batches[index] = found
         return shards
 
-    def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> dict[str, Any]:
+    def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> StepNumbers:
         """Return the framework-free figures of the replica at `place` among those of this process,
         after the timed steps.
         """
@@ -168,7 +169,7 @@ class RunSession:
         batches = [
             self.batches[index][place] for index in range(first, first + self.run.timed_steps)
         ]
-        return {
+        found: StepNumbers = {
             "wall_s": window.wall_s,
             "units": sum(b.units for b in batches) * leads,
             "padded_units": sum(b.padded_units for b in batches) * leads,
@@ -179,5 +180,7 @@ class RunSession:
             "startup_s": self.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
-            **self.told,
         }
+        if "equivalence" in self.told:
+            found["equivalence"] = self.told["equivalence"]
+        return found

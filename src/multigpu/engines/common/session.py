@@ -5,11 +5,12 @@ Record's measurement.
 import math
 import pkgutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from multigpu import plugins
+from multigpu.engines.common.numbers import ReplicaNumbers
 from multigpu.engines.common.timing import clock_flags, training_fault
 from multigpu.engines.common.traced import joined
 from multigpu.machine.process import import_for_good
@@ -35,9 +36,9 @@ class Session(Protocol):
     def warm_up(self) -> None:
         """The first step, whose bytes are counted, and the rest of the warm-up."""
 
-    def time(self) -> list[dict[str, Any]]:
+    def time(self) -> Sequence[Mapping[str, Any]]:
         """The timed steps; what this process knows of each of its replicas, as plain numbers, by
-        rank.
+        rank: of a Run `ReplicaNumbers`.
         """
         ...
 
@@ -76,7 +77,7 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
     return pkgutil.resolve_name(path) if path else lambda stage, run, rank: None
 
 
-def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
+def joined_losses(run: Run, parts: Sequence[Mapping[str, Any]]) -> list[float]:
     """The loss of each step over all replicas: shares of the joined mean add up, means of their own
     are averaged.
     """
@@ -84,7 +85,7 @@ def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
-def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
+def distances_moved(run: Run, parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """How far each variable moved, by name; flat ones, which need not, are left out. Devices' own
     variables of one name have an entry each, else one that moved would hide one that stood still.
     """
@@ -101,7 +102,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
+def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
     """Whether replicas, or copies of one part of a model, that must hold equal variables do; None:
     there are none.
     """
@@ -123,7 +124,7 @@ HELD_GIB = (
 )
 
 
-def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
+def parameter_change(run: Run, parts: Sequence[ReplicaNumbers]) -> float:
     """How far all variables moved over how far they were from zero; copies count once, by the
     first.
     """
@@ -139,14 +140,14 @@ def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
     return sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5 / start
 
 
-def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measurement:
+def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Measurement:
     """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were
     no training.
     """
     first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
     # until the timed steps and until their end; the same on all replicas that merge
     skipped = first.get("skipped")
-    left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
+    left_out = max((skips[1] for part in parts if (skips := part.get("skipped"))), default=0)
     # stale variables are the first ones more than once
     row = find_placement(run.placement)
     stale = row.semantics.steps

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.common.context import RunSession, all_replicated, check_carried
+from multigpu.engines.common.numbers import ReplicaNumbers, VariableNumbers
 from multigpu.engines.common.session import Stage, joined_losses
 from multigpu.engines.common.timing import advance, run_window
 from multigpu.engines.common.traced import keep_whole
@@ -138,7 +139,7 @@ class Session(RunSession):
         self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, self.barrier)
         self.warmup_s = time.perf_counter() - began
 
-    def time(self) -> list[dict[str, Any]]:
+    def time(self) -> list[ReplicaNumbers]:
         self.stage("timed")
         first = self.run.warmup_steps
         window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
@@ -149,9 +150,9 @@ class Session(RunSession):
             for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]
         ]
         distances = self._distances()
-        parts = []
+        parts: list[ReplicaNumbers] = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
-            part = {
+            part: ReplicaNumbers = {
                 **self.part(place, window, state),
                 "rank": rank,
                 "clock": "host",
@@ -170,19 +171,21 @@ class Session(RunSession):
         last = first + self.run.timed_steps
         ready_s = ready_step_s(self, last, window.wall_s / self.run.timed_steps, self.barrier)
         if ready_s is not None:
-            parts = [part | {"ready_s": ready_s} for part in parts]
+            for part in parts:
+                part["ready_s"] = ready_s
             last += KEPT
         if self.run.traced_steps:
             traced = trace(self.trainer, self.step, last)
-            parts = [part | {"trace": mine} for part, mine in zip(parts, traced, strict=True)]
+            for part, mine in zip(parts, traced, strict=True):
+                part["trace"] = mine
         return parts
 
-    def _distances(self) -> list[dict[str, Any]]:
+    def _distances(self) -> list[VariableNumbers]:
         """Of each part: how far its variables are from their start, and fingerprints of where; the
         start is drawn anew, in one pass.
         """
         owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
-        parts: list[dict[str, Any]] = [
+        parts: list[VariableNumbers] = [
             {"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned
         ]
         for variable, initial in self.trainer.initial():

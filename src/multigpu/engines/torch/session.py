@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.common.context import RunSession
+from multigpu.engines.common.numbers import ReplicaNumbers
 from multigpu.engines.common.session import Stage
 from multigpu.engines.common.timing import run_window
 from multigpu.engines.ready import KEPT, ready_step_s
@@ -115,7 +116,7 @@ class Session(RunSession):
         self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
-    def time(self) -> list[dict[str, Any]]:
+    def time(self) -> list[ReplicaNumbers]:
         self.stage("timed")
         run, skipped = self.run, [self.trainer.skipped_steps()]
         window = run_window(self.step, run.warmup_steps, run.timed_steps, self.devices, barrier)
@@ -128,10 +129,10 @@ class Session(RunSession):
         events = self.devices.seconds_by_rank(window.marks[0], window.marks[-1])
         results = [losses for one in windows for losses in one.results]
         last = run.warmup_steps + run.timed_steps
-        parts: list[dict[str, Any]] = []
+        parts: list[ReplicaNumbers] = []
         waits = self.waits(last)
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
-            part = {
+            part: ReplicaNumbers = {
                 **self.part(place, window, state),
                 "event_s": events[place],
                 "steps": [round(step[place], 7) for step in steps],
@@ -156,7 +157,8 @@ class Session(RunSession):
             part["launch_s"] = device.launch_s()
         ready_s = ready_step_s(self, last, window.wall_s / run.timed_steps, barrier, largest)
         if ready_s is not None:
-            parts = [part | {"ready_s": ready_s} for part in parts]
+            for part in parts:
+                part["ready_s"] = ready_s
             last += KEPT
         if run.energy_window_s:
             energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
@@ -164,7 +166,8 @@ class Session(RunSession):
         if run.traced_steps:
             model = getattr(getattr(self.trainer, "module", None), "model", None)
             traces = trace(run, self.devices.ranks, self.step, last, self.devices, barrier, model)
-            parts = [part | {"trace": trace} for part, trace in zip(parts, traces, strict=True)]
+            for part, traced in zip(parts, traces, strict=True):
+                part["trace"] = traced
         return parts
 
     def close(self) -> None:

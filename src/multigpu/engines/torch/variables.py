@@ -4,11 +4,11 @@ them.
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.common.numbers import VariableNumbers
 from multigpu.spec.model import Model, Optimizer, Variable
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
@@ -179,16 +179,18 @@ def distances(
     device: torch.device,
     dtype: torch.dtype,
     piece: Callable[[str, Tensor], Tensor],
-) -> dict[str, Any]:
+) -> VariableNumbers:
     """How far each variable is from its start, and a fingerprint of where it is. piece: of a first
     value, what stands in `owned`.
     """
-    moved, start_square, prints = {}, 0.0, {}
+    found: VariableNumbers = {"distance": {}, "start_square": 0.0, "prints": {}}
     for variable, initial in initial_values(description_of(run), run.seed, device, dtype):
         if variable.name not in owned:
             continue
         value, initial = owned[variable.name].detach().to(device), piece(variable.name, initial)
-        moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
-        start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
-        prints[variable.name] = float(value.sum(dtype=torch.float64))
-    return {"distance": moved, "start_square": start_square, "prints": prints}
+        found["distance"][variable.name] = float(
+            torch.linalg.vector_norm(value - initial, dtype=torch.float64)
+        )
+        found["start_square"] += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
+        found["prints"][variable.name] = float(value.sum(dtype=torch.float64))
+    return found

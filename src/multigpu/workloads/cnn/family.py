@@ -1,11 +1,10 @@
 """A made-up family of networks, one formula with four numbers, to ask what makes a model scale.
 
 `family_d8_w64_s64_f50`: 8 convolutions of 3 x 3 in four stages of 64, 128, 256 and 512 filters,
-    each with batch norm and ReLU, images of
-64 pixels a side, halved between stages; the mean over space; a hidden dense layer so wide that
-dense layers hold 50% of the parameters
-(0: none); 100 classes. Convolutions then hold few parameters and nearly all operations, dense
-    layers many parameters and hardly an
+each with batch norm and ReLU, images of 64 pixels a side, halved between stages; the mean over
+space; a hidden dense layer so wide that dense layers hold 50% of the parameters (0: none); 100
+classes. Convolutions then hold few parameters and nearly all operations, dense layers many
+parameters and hardly an
 operation: bytes of gradients and operations of a step can be moved apart.
 """
 

@@ -23,11 +23,10 @@ NO_PADS: Pads = (0, 0, 0, 0)
 @dataclass(frozen=True)
 class Trace:
     """Shapes and counts of a layer, or a network, once the shape of its input is known. flops,
-    spared: as `Model`'s, of one image, of convolutions and dense layers only, as is
-        customary. passes: its
-    `memory_passes_per_unit`, a kernel a layer forward and one a gradient. ReLU is part of what
-    stands before it, the sum of a residual block of its last normalisation, and branches write
-    where they are concatenated.
+    spared: as `Model`'s, of one image, of convolutions and dense layers only, as is customary.
+        passes: its `memory_passes_per_unit`, a kernel a layer forward and one a gradient. ReLU is
+        part of what stands before it, the sum of a residual block of its last normalisation, and
+        branches write where they are concatenated.
     """
 
     output: Shape

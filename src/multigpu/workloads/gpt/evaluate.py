@@ -1,5 +1,5 @@
 """Scores of a transformer on the sequences that its input holds out
-(`engines.torch.training.evaluation` says what is asked of this).
+(`multigpu_study.training.evaluation` says what is asked of this).
 """
 
 import math

@@ -54,11 +54,10 @@ class NmtConfig:
 
 def variables(config: NmtConfig) -> tuple[Variable, ...]:
     """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with
-    two encoder layers (000).
-    A kernel is [2, 4 units, units]: of the input, then of the hidden state, their gates in the
-        order i, f, g, o (TensorFlow's one matrix
-    [2 units, 4 units]: i, g, f, o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law
-        over that one matrix; biases at 0.
+    two encoder layers (000). A kernel is [2, 4 units, units]: of the input, then of the hidden
+    state, their gates in the order i, f, g, o (TensorFlow's one matrix [2 units, 4 units]: i, g, f,
+    o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that one matrix; biases
+    at 0.
     """
     n = config.units
 

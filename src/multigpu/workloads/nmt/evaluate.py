@@ -1,5 +1,5 @@
 """How well a translation model does on sentences that it was not trained on, translated greedily
-(see `multigpu.engines.torch.training.evaluation`).
+(see `multigpu_study.training.evaluation`).
 """
 
 import math

@@ -45,9 +45,8 @@ def fused(
     """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen
     on CPUs).
     x: (T, B, units), or packed (words, units) with `batch_sizes`, (T,) int64 on the host: how many
-        still run at each position.
-    Gives the top cell's outputs, shaped as `x`, and the state after the last position of each
-    sentence.
+        still run at each position. Gives the top cell's outputs, shaped as `x`, and the state after
+        the last position of each sentence.
     """
     layers, units, dropout = len(cells.kernels), x.shape[-1], cells.dropout
     half = 4 * units * units

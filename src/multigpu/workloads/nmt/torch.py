@@ -39,9 +39,8 @@ def build(
     """The module of a translation model, its parameters uninitialised. recurrence: "fused" (also
     None), "stepwise" or "persistent".
     cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
-        execution: where steps become one CUDA
-    graph ("captured"), the encoder's two directions stand side by side in it (a host that launches
-    each kernel gains nothing).
+        execution: where steps become one CUDA graph ("captured"), the encoder's two directions
+        stand side by side in it (a host that launches each kernel gains nothing).
     """
     return Nmt(
         model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution

@@ -1,11 +1,10 @@
 """Stacks of one kind of layer, framework-free: document 002's fully connected model, and a made-up
 family of dense, convolutional and recurrent ones of like size, by which data and model parallelism
-are compared. Cut over devices, layers of a dense or convolutional body
-go in pairs: the first is cut by its outputs, the second by its inputs, so that only the second
-    one's sums are joined, once forward and
-once backward. A recurrent layer is cut by its hidden units (all four gates of one stay together),
-and its hidden state is gathered position by position. The head is cut by its classes, and its loss
-needs three numbers a row from every device.
+are compared. Cut over devices, layers of a dense or convolutional body go in pairs: the first is
+cut by its outputs, the second by its inputs, so that only the second one's sums are joined, once
+forward and once backward. A recurrent layer is cut by its hidden units (all four gates of one stay
+together), and its hidden state is gathered position by position. The head is cut by its classes,
+and its loss needs three numbers a row from every device.
 """
 
 from collections.abc import Mapping

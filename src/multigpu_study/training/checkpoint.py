@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from multigpu.spec.training import TrainingRun
 from multigpu.writing import write_whole
+from multigpu_study.training.run import TrainingRun
 
 FORMAT = "multigpu checkpoint 2"
 

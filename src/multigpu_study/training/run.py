@@ -22,13 +22,11 @@ class TrainingRun(Spec):
     base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document
         002), "none".
     schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base
-        rate. schedule_steps: of "luong10", in steps of one
-    device.
+        rate. schedule_steps: of "luong10", in steps of one device.
     clip_norm: the largest norm of all gradients together, merged, that a step applies as it is
         (004: 5); None: whatever it is.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (under weak
-        scaling N steps of one device at once), or
-    is unaware of them (as 004 warns of).
+        scaling N steps of one device at once), or is unaware of them (as 004 warns of).
     evaluate_every, checkpoint_every: steps; None: at the end only, and never. log_every: steps
         whose mean loss is one point of the curve.
     """

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from multigpu.placements.resolve import shard_sizes
-from multigpu.spec.training import Law, TrainingRun
 from multigpu.workloads import optimizer_of
+from multigpu_study.training.run import Law, TrainingRun
 
 HALVINGS = 10
 """luong10 halves the rate so often in the second half of its steps (tensorflow/nmt,

@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.cli.train import train
 from multigpu.engines.torch.checked import train_reference
-from multigpu.engines.torch.training.checkpoint import (
+from multigpu.spec.errors import DidNotTrain
+from multigpu_study.training.checkpoint import (
     checkpoint_path,
     read_checkpoint,
     write_checkpoint,
 )
-from multigpu.grids.training import joined_placements, placed, staged_twins
-from multigpu.records.training import TrainingStore
-from multigpu.runner.training.experiment import TrainingItem, folder_of
-from multigpu.spec.errors import DidNotTrain
+from multigpu_study.training.command import train
+from multigpu_study.training.experiment import TrainingItem, folder_of
+from multigpu_study.training.grid import joined_placements, placed, staged_twins
+from multigpu_study.training.record import TrainingStore
 from tests.multigpu.equivalence.cases import make_context
-from tests.multigpu.training import cases
-from tests.multigpu.training.cases import (
+from tests.refusals import refused
+from tests.study.training import cases
+from tests.study.training.cases import (
     ADAM,
     Case,
     Results,
@@ -36,7 +37,6 @@ from tests.multigpu.training.cases import (
     training,
     translation,
 )
-from tests.refusals import refused
 
 pytestmark = pytest.mark.timeout(300)
 

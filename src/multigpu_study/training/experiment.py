@@ -4,22 +4,23 @@ its checkpoint. No framework.
 
 import importlib
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from multigpu.engines.common.session import Session
-from multigpu.engines.torch.training.checkpoint import checkpoint_path, open_checkpoint
 from multigpu.machine.machine import threads_for
 from multigpu.records.base import Status
-from multigpu.records.training import TrainingMeasurement, TrainingStore
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext, input_fields
 from multigpu.runner.hosts.launching import HostGroup
 from multigpu.runner.hosts.namespaces import SimulatedHosts
 from multigpu.runner.timed import check_there
-from multigpu.runner.training.history import measurement
 from multigpu.spec.run import Run
-from multigpu.spec.training import TrainingRun
 from multigpu.workloads import description_of
+from multigpu_study.training.checkpoint import checkpoint_path, open_checkpoint
+from multigpu_study.training.history import measurement
+from multigpu_study.training.record import TrainingMeasurement, TrainingStore
+from multigpu_study.training.run import TrainingRun
 
 
 class TrainingItem(Trial):
@@ -45,21 +46,21 @@ class TrainingItem(Trial):
 class TrainingExperiment(Experiment[TrainingItem]):
     """Runs that are trained; a checkpoint that is there is gone on from."""
 
-    path = "multigpu.runner.training.experiment:TRAINING"
+    path = "multigpu_study.training.experiment:TRAINING"
     item, store, modules = (
         TrainingItem,
         TrainingStore,
-        ("multigpu.runner.training.session", "torch._dynamo"),
+        ("multigpu_study.training.session", "torch._dynamo"),
     )
 
     def open(self, item: TrainingItem, seat: WorkerContext) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
-        engine = importlib.import_module("multigpu.runner.training.session")
+        engine = importlib.import_module("multigpu_study.training.session")
         session: Session = engine.TrainingSession(item, seat, threads, engine.Duties())
         return session
 
     def measure(
-        self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float
+        self, item: TrainingItem, parts: Sequence[Mapping[str, Any]], total_s: float
     ) -> TrainingMeasurement:
         return measurement(item.training, parts, total_s)
 

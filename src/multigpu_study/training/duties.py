@@ -17,14 +17,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from multigpu.engines.common.schedule import global_batch, schedule_of
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.training.state import replicas_of
 from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
-from multigpu.records.training import EpochAudit
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.record import EpochAudit
+from multigpu_study.training.run import TrainingRun
+from multigpu_study.training.schedule import global_batch, schedule_of
+from multigpu_study.training.state import replicas_of
 
 
 class Duties:

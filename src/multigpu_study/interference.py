@@ -173,7 +173,7 @@ def main(words: Sequence[str] | None = None) -> int:
         flush=True,
     )
     try:
-        from multigpu.analysis.interference import interference_table, lanes_table
+        from multigpu_study.analysis.interference import interference_table, lanes_table
     except ImportError:  # a host that only measures
         print("the verdicts need pandas and scipy: read the Records where they are installed")
         return 0

@@ -2,39 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from multigpu.spec.errors import Refused
 from multigpu.spec.row import Row
 from multigpu.spec.rules.inputs import DRAWN_ANEW
 from multigpu.spec.run import Run
+from multigpu_study.training.run import TrainingRun
 
 COUNTED = ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy_window_s")
 """Fields of a Run that a budget of steps or epochs takes the place of."""
-
-
-class TrainingFields(Protocol):
-    """The fields of a TrainingRun that rules read."""
-
-    @property
-    def run(self) -> Run: ...
-    @property
-    def steps(self) -> int | None: ...
-    @property
-    def epochs(self) -> int | None: ...
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def clip_norm(self) -> float | None: ...
-    @property
-    def evaluate_every(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
 class TrainingCase:
     """A TrainingRun, its placement's row, and whether its workload can score what it trained."""
 
-    training: TrainingFields
+    training: TrainingRun
     row: Row
     can_evaluate: Callable[[], bool]
 

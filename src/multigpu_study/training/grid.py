@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from multigpu.build import build_training_run
 from multigpu.grids import having
-from multigpu.grids.expand import FOLDER, Expanded, Kind, expand
+from multigpu.grids.expand import Expanded, Kind, expand
 from multigpu.machine.machine import gpu_count
 from multigpu.placements import find_placement, placements
-from multigpu.spec.training import FIELDS, TrainingRun
 from multigpu.workloads import find_model
+from multigpu_study.grids import FOLDER
+from multigpu_study.training.build import build_training_run
+from multigpu_study.training.run import FIELDS, TrainingRun
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
 """Of a row, what says nothing about where parts live."""

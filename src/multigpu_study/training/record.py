@@ -2,12 +2,12 @@
 that its replicas did their duties.
 """
 
-from multigpu.build import JudgedTrainingRun
 from multigpu.machine.machine import DeviceState
 from multigpu.records.base import RecordBase
 from multigpu.records.store import Store
 from multigpu.spec.schema import Data
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.build import JudgedTrainingRun
+from multigpu_study.training.run import TrainingRun
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
@@ -27,8 +27,7 @@ class Evaluation(Data):
 class EpochAudit(Data):
     """Counts of what replicas read in one epoch, by item. steps: that ran; complete: all of them,
     so that all `items` must have been read. distinct: items read by any replica. shared: by more
-    than one, and `allowed`: how many the
-        filling up of the last step explains.
+    than one, and `allowed`: how many the filling up of the last step explains.
     """
 
     epoch: int
@@ -45,20 +44,19 @@ class TrainingMeasurement(Data):
     loss: a point for each `log_every` steps: the mean of the global batches' mean losses
         (independent replicas: over all of them).
     seconds: at each point, since the first step, barriers included, evaluations and checkpoints
-        left out; the slowest replica's, without an
-    interrupted run's lost steps. rate: at each point's last step, as the optimizers held it.
+        left out; the slowest replica's, without an interrupted run's lost steps. rate: at each
+        point's last step, as the optimizers held it.
     samples, units: items, and words, images or reviews, of all replicas.
     start_hashes: sha256 of the weights each replica began to train with, after the broadcast.
-        end_hashes: those at the end (of one replica
-    where variables have one master).
+        end_hashes: those at the end (of one replica where variables have one master).
     replicas_agree: whether all held the same bits at every stop, of their copies or of what they
         staged (None where they need not).
     epochs: audits; empty where the input has no items. evaluations_by_rank, files_by_rank: how
-        often each scored the model, and names of
-    the files it opened for writing (rank 0 answers for one process that has all devices).
+        often each scored the model, and names of the files it opened for writing (rank 0 answers
+        for one process that has all devices).
     resumed_at: steps at which a checkpoint was taken up. train_s, evaluation_s, checkpoint_s: of
-        the process that ended the run and its
-    predecessors' checkpointed part. energy_j: by GPU, of the process that ended the run.
+        the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU, of
+        the process that ended the run.
     """
 
     steps: int

@@ -15,18 +15,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from multigpu.build import build_training_run
-from multigpu.engines.common.schedule import schedule_of
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.training.duties import Duties
-from multigpu.engines.torch.training.state import replicas_of
-from multigpu.records.training import TrainingMeasurement
 from multigpu.runner.experiment import WorkerContext
-from multigpu.runner.training.experiment import TrainingItem
-from multigpu.runner.training.history import measurement
-from multigpu.runner.training.session import TrainingSession
 from multigpu.spec.errors import DidNotTrain
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.build import build_training_run
+from multigpu_study.training.duties import Duties
+from multigpu_study.training.experiment import TrainingItem
+from multigpu_study.training.history import measurement
+from multigpu_study.training.record import TrainingMeasurement
+from multigpu_study.training.run import TrainingRun
+from multigpu_study.training.schedule import schedule_of
+from multigpu_study.training.session import TrainingSession
+from multigpu_study.training.state import replicas_of
 from tests.forked import forking
 
 FIELDS: dict[str, Any] = {

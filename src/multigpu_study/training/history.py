@@ -3,19 +3,20 @@ into a Record at the end.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from pydantic import ConfigDict
 
-from multigpu.engines.common.schedule import global_batch
 from multigpu.engines.common.session import distances_moved, joined_losses, parameter_change
 from multigpu.engines.common.timing import training_fault
 from multigpu.placements import find_placement
-from multigpu.records.training import EpochAudit, Evaluation, TrainingMeasurement
 from multigpu.spec.errors import DidNotTrain
 from multigpu.spec.schema import Data
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.record import EpochAudit, Evaluation, TrainingMeasurement
+from multigpu_study.training.run import TrainingRun
+from multigpu_study.training.schedule import global_batch
 
 
 class History(Data):
@@ -38,7 +39,7 @@ class History(Data):
     audits: list[EpochAudit] = []
     diverged: str = ""
 
-    def add(self, training: TrainingRun, parts: list[dict[str, Any]], stop: int) -> None:
+    def add(self, training: TrainingRun, parts: Sequence[Mapping[str, Any]], stop: int) -> None:
         losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
@@ -82,7 +83,7 @@ def _figures_of(each: Evaluation) -> dict[str, Any]:
 
 
 def measurement(
-    training: TrainingRun, parts: list[dict[str, Any]], total_s: float
+    training: TrainingRun, parts: Sequence[Mapping[str, Any]], total_s: float
 ) -> TrainingMeasurement:
     """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps
     were no training.

@@ -12,7 +12,9 @@ import pytest
 
 from multigpu.analysis.boots import PAUSE_S
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.interference import (
+from multigpu.machine.lane import Lane
+from multigpu.records.record import Record
+from multigpu_study.analysis.interference import (
     COLUMNS,
     LANES,
     interference_table,
@@ -20,8 +22,6 @@ from multigpu.analysis.interference import (
     launch_gaps,
     launch_ratios,
 )
-from multigpu.machine.lane import Lane
-from multigpu.records.record import Record
 from tests.factory import make_machine, make_record
 
 MACHINE = make_machine(4)

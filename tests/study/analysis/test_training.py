@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from multigpu.analysis.training import reach_frame, training_frame
-from tests.multigpu.training.planted import trained
+from multigpu_study.analysis.training import reach_frame, training_frame
+from tests.study.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
 

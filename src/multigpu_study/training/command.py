@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.build import build_training_run
 from multigpu.cli.command import Parser, add_arguments, add_usual, answered, name
-from multigpu.grids.training import GRIDS, Planned, find_grid, restricted
 from multigpu.machine.machine import framework_version, gpu_count, this_machine
-from multigpu.records.training import TrainingRecord, TrainingStore
 from multigpu.runner.hosts.launching import HostGroup, follow
 from multigpu.runner.hosts.launching import company as company_of
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import check_devices
-from multigpu.runner.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu.spec.parse import parse_fields
-from multigpu.spec.training import FIELDS
 from multigpu.workloads.sources import check_inputs
+from multigpu_study.training.build import build_training_run
+from multigpu_study.training.experiment import TRAINING, TrainingItem, folder_of
+from multigpu_study.training.grid import GRIDS, Planned, find_grid, restricted
+from multigpu_study.training.record import TrainingRecord, TrainingStore
+from multigpu_study.training.run import FIELDS
 
 
 def point_of(entry: Planned) -> TrainingItem:

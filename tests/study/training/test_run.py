@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.cli.train import affordable, main
-from multigpu.engines.common.schedule import Schedule, global_batch, schedule_of
-from multigpu.grids.training import (
+from multigpu.machine.machine import framework_version, this_machine
+from multigpu.paths import TRAINING as TRAININGS
+from multigpu.spec.parse import parse_fields
+from multigpu_study.training.command import affordable, main
+from multigpu_study.training.grid import (
     GRIDS,
     Planned,
     find_grid,
@@ -18,15 +20,13 @@ from multigpu.grids.training import (
     restricted,
     told_apart,
 )
-from multigpu.machine.machine import framework_version, this_machine
-from multigpu.paths import TRAINING as TRAININGS
-from multigpu.records.training import TrainingRecord, TrainingStore
-from multigpu.spec.parse import parse_fields
-from multigpu.spec.training import FIELDS, TrainingRun
+from multigpu_study.training.record import TrainingRecord, TrainingStore
+from multigpu_study.training.run import FIELDS, TrainingRun
+from multigpu_study.training.schedule import Schedule, global_batch, schedule_of
 from tests.factory import make_machine
-from tests.multigpu.training.cases import training
-from tests.multigpu.training.planted import trained
 from tests.refusals import refused
+from tests.study.training.cases import training
+from tests.study.training.planted import trained
 
 LATER = {"alexnet_cifar": {"zero1", "zero2", "fsdp2", "data_parallel"}}
 """Placements that joined the study after a model was trained under all others, whose curve another
@@ -227,7 +227,7 @@ def test_a_machine_with_few_gpus_shares_global_batches_over_two(
     monkeypatch, gpus: int, devices: int
 ) -> None:
     """The global batch is the same, and so are the steps of an epoch."""
-    monkeypatch.setattr("multigpu.grids.training.gpu_count", lambda: gpus)
+    monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: gpus)
     scaled = [
         entry.built for entry in GRIDS["training_headline"]() if entry.built.reference_batch == 128
     ]
@@ -261,7 +261,7 @@ def test_every_committed_record_is_of_a_training_that_a_grid_asks_for(monkeypatc
     """Without one of its placements, precisions, seeds or twins a grid would leave some to nobody.
     They were measured on up to two GPUs.
     """
-    monkeypatch.setattr("multigpu.grids.training.gpu_count", lambda: 2)
+    monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: 2)
     asked = {entry.built.digest for grid in GRIDS.values() for entry in grid()}
     assert not [
         record.training.label()

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.cli.train import train
 from multigpu.placements import placements
 from multigpu.placements.resolve import shard_sizes
-from multigpu.records.training import TrainingStore
-from multigpu.runner.training.experiment import TrainingItem, folder_of
-from multigpu.spec.training import TrainingRun
-from tests.multigpu.training import cases
-from tests.multigpu.training.cases import (
+from multigpu_study.training.command import train
+from multigpu_study.training.experiment import TrainingItem, folder_of
+from multigpu_study.training.record import TrainingStore
+from multigpu_study.training.run import TrainingRun
+from tests.study.training import cases
+from tests.study.training.cases import (
     ADAM,
     Case,
     Results,
@@ -149,7 +149,7 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(
         TrainingStore(tmp_path / "records"),
         [TrainingItem.of(killed), TrainingItem.of(usual)],
     )
-    hook = "tests.multigpu.training.test_one_process:kill_once"
+    hook = "tests.study.training.test_one_process:kill_once"
     summary = train(points, store, tmp_path, progress=False, hook=hook)
     assert dict(summary.statuses) == {"ok": 2} and (tmp_path / "struck").exists(), summary
     found = {record.training.run.placement: record.measurement for record in store}

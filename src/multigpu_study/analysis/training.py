@@ -11,10 +11,10 @@ import pandas as pd
 
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import averages
-from multigpu.engines.common.schedule import base_rate_of, global_batch
 from multigpu.placements.resolve import semantics_of
-from multigpu.records.training import TrainingMeasurement, TrainingRecord
 from multigpu.workloads import description_of
+from multigpu_study.training.record import TrainingMeasurement, TrainingRecord
+from multigpu_study.training.schedule import base_rate_of, global_batch
 
 OF_RUN = (
     *(

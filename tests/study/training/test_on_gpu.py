@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.build import build_training_run
-from multigpu.cli.train import train
-from multigpu.grids.training import joined_placements, placed, staged_twins
-from multigpu.records.training import TrainingRecord, TrainingStore
-from multigpu.runner.training.experiment import TrainingItem
-from multigpu.spec.training import TrainingRun
+from multigpu_study.training.build import build_training_run
+from multigpu_study.training.command import train
+from multigpu_study.training.experiment import TrainingItem
+from multigpu_study.training.grid import joined_placements, placed, staged_twins
+from multigpu_study.training.record import TrainingRecord, TrainingStore
+from multigpu_study.training.run import TrainingRun
 
 pytestmark = [
     pytest.mark.gpu,

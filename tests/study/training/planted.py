@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from multigpu.build import build_training_run
-from multigpu.engines.common.schedule import base_rate_of, global_batch
 from multigpu.placements import find_placement
 from multigpu.records.base import Status
-from multigpu.records.training import Evaluation, TrainingMeasurement, TrainingRecord
+from multigpu_study.training.build import build_training_run
+from multigpu_study.training.record import Evaluation, TrainingMeasurement, TrainingRecord
+from multigpu_study.training.schedule import base_rate_of, global_batch
 from tests.factory import make_machine
 
 ITEMS = 1500

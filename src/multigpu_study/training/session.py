@@ -9,27 +9,27 @@ from typing import Any
 
 import torch
 
-from multigpu.engines.common.schedule import global_batch
 from multigpu.engines.common.timing import TimedWindow, run_window
 from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.session import Session
-from multigpu.engines.torch.training.checkpoint import (
+from multigpu.engines.torch.variables import distances
+from multigpu.engines.torch.wire import barrier
+from multigpu.machine.machine import total_energy_j
+from multigpu.runner.experiment import WorkerContext
+from multigpu.spec.errors import DidNotTrain
+from multigpu_study.training.checkpoint import (
     checkpoint_path,
     read_checkpoint,
     write_checkpoint,
 )
-from multigpu.engines.torch.training.duties import Duties, Evidence, files_written, start_fault
-from multigpu.engines.torch.training.evaluation import Scorer
-from multigpu.engines.torch.training.state import Tower, checksum, replicas_of, weights_hash
-from multigpu.engines.torch.variables import distances
-from multigpu.engines.torch.wire import barrier
-from multigpu.machine.machine import total_energy_j
-from multigpu.records.training import Evaluation
-from multigpu.runner.experiment import WorkerContext
-from multigpu.runner.training.experiment import TrainingItem
-from multigpu.runner.training.history import History
-from multigpu.spec.errors import DidNotTrain
+from multigpu_study.training.duties import Duties, Evidence, files_written, start_fault
+from multigpu_study.training.evaluation import Scorer
+from multigpu_study.training.experiment import TrainingItem
+from multigpu_study.training.history import History
+from multigpu_study.training.record import Evaluation
+from multigpu_study.training.schedule import global_batch
+from multigpu_study.training.state import Tower, checksum, replicas_of, weights_hash
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""

@@ -1,0 +1,64 @@
+"""Name what an engine tells of each replica of a Run: plain numbers, of which `session.measurement`
+makes the Record.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+
+class StepNumbers(TypedDict):
+    """What follows from the timed steps, whatever the framework.
+
+    units, padded_units: of this replica's shards. lookups: rows of the first step, by table. moved:
+    bytes counted in it, by kind. state: of the device (`DeviceState`). equivalence: how this model
+    compared with plain training, where it was compared.
+    """
+
+    wall_s: float
+    units: int
+    padded_units: int
+    lookups: dict[str, int]
+    moved: dict[str, int]
+    state: dict[str, Any] | None
+    threads: int
+    startup_s: float
+    build_s: float
+    warmup_s: float
+    equivalence: NotRequired[Any]
+
+
+class VariableNumbers(TypedDict):
+    """Norms of how far each variable moved, the sum of squares of where all began, and fingerprints
+    of where they ended.
+    """
+
+    distance: dict[str, float]
+    start_square: float
+    prints: dict[str, float]
+
+
+class ReplicaNumbers(StepNumbers, VariableNumbers):
+    """All that is told of one replica.
+
+    event_s: the timed steps by the device's clock. steps, losses: of every step, warm-up first.
+    held_gib: allocated before the Run. skipped: updates left out until the timed steps and until
+    their end. input_wait: of each step. substituted: what computed another operation than asked
+    for. clock: "host" where steps have no events. uncounted: why bytes were not. ready_s: a step
+    whose batches are on the device. launch_s: the host's time for a kernel's launch.
+    """
+
+    event_s: float
+    steps: list[float]
+    losses: list[float]
+    peak_memory_gib: float
+    held_gib: NotRequired[float]
+    skipped: NotRequired[list[int] | None]
+    input_wait: NotRequired[list[float]]
+    substituted: NotRequired[str | None]
+    rank: NotRequired[int]
+    clock: NotRequired[str]
+    gradient_rows: NotRequired[dict[str, int] | None]
+    uncounted: NotRequired[str | None]
+    ready_s: NotRequired[float]
+    launch_s: NotRequired[float | None]
+    energy: NotRequired[dict[str, Any]]
+    trace: NotRequired[dict[str, Any]]

@@ -1,0 +1,21 @@
+"""What training takes that outlives Python's own memory is given back where its building fails."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.multigpu.engines.test_closing import Pages, are_unlocked
+from tests.multigpu.engines.test_closing import pages as pages
+from tests.study.training.cases import Case, session_of, training
+
+
+@pytest.mark.parametrize("shape", [{"devices": 1}, {"devices": 2, "processes": "one"}])
+def test_pages_are_unlocked_where_building_fails(
+    shape: dict[str, Any], pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = partial(session_of, Case("one", training("exp2", **shape)), 0)
+    # the trainer stands by then
+    place = "multigpu_study.training.session.files_written"
+    are_unlocked(place, opened, pages, tmp_path, monkeypatch)
