@@ -44,7 +44,7 @@ test: $(READY) ## run every test
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
 
 jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained; and those that hang
-	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py
+	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py tests/multigpu/user_model/test_stuck.py
 
 # Each test of tests/multigpu/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200
