@@ -44,7 +44,7 @@ test: $(READY) ## run every test
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
 
 jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained; and those that hang
-	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py
+	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py tests/multigpu/user_model/test_stuck.py
 
 # A rank a GPU, beside each other: data, sharded, tensor and pipeline parallel in every form, and `wrap`. Then what one process tests.
 GPUS ?= $(shell $(BIN)/python -c 'from multigpu.machine.machine import gpu_count; print(min(2, gpu_count()))')

@@ -225,6 +225,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     traces = "instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
     why.add_argument("--trace", nargs="+", type=Path, metavar="FILE", help=traces)
+    against = "with --trace: traces of the same script before a change, one a rank"
+    why.add_argument("--against", nargs="+", type=Path, metavar="FILE", help=against)
+    dumps = "instead: a hang, by its flight recorder's dumps or its stacks, one a rank"
+    why.add_argument("--stuck", nargs="+", type=Path, metavar="FILE", help=dumps)
     details = "also what it is compared with, the step's parts, its bounds, other faster ways"
     why.add_argument("--details", action="store_true", help=details)
     which = command(

@@ -4,6 +4,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.explain_text import explained
@@ -16,7 +17,10 @@ from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
 from multigpu.records.packing import FEWEST, pack, share, stores_of
 from multigpu.spec.parse import parse_fields
-from multigpu.user_model.script_trace import explain_trace, told
+from multigpu.user_model.script_trace import KERNELS, compared, explain_trace, told
+from multigpu.user_model.stuck import find_stuck
+from multigpu.user_model.stuck import told as told_stuck
+from multigpu.user_model.stuck_dumps import read_dump
 
 POINT = [
     "key",
@@ -118,18 +122,26 @@ def _share(arguments: argparse.Namespace) -> int:
 
 def explain_command(arguments: argparse.Namespace) -> int:
     """Why a point, or a script that was traced, is as fast as it is."""
-    if bool(arguments.trace) == bool(arguments.words_asked):
+    asked_for = (arguments.trace, arguments.stuck, arguments.words_asked)
+    if sum(map(bool, asked_for)) != 1 or (arguments.against and not arguments.trace):
         raise ValueError(
-            "what is to be explained? name a Record's key or fields of a Run, or --trace FILE, one"
-            " of the two"
+            "what is to be explained? name a Record's key or fields of a Run, --trace FILE (and"
+            " --against FILE), or --stuck FILE, one of the three"
         )
-    if arguments.trace:
-        found = explain_trace(arguments.trace)
-        print(
-            json.dumps(asdict(found), indent=1)
-            if arguments.format == "json"
-            else "\n".join(told(found))
-        )
+    if arguments.stuck or arguments.trace:
+        if arguments.stuck:
+            causes = find_stuck([read_dump(path) for path in arguments.stuck])
+            found: Any = [asdict(one) for one in causes]
+            lines = told_stuck(causes)
+        else:
+            every = 10**6 if arguments.against else KERNELS
+            traced = explain_trace(arguments.trace, every)
+            found, lines = asdict(traced), told(traced)
+            if arguments.against:
+                before = explain_trace(arguments.against, every)
+                found = {"trace": found, "against": asdict(before)}
+                lines = compared(before, traced)
+        print(json.dumps(found, indent=1) if arguments.format == "json" else "\n".join(lines))
         return 0
     asked = (
         arguments.words_asked,

@@ -8,21 +8,20 @@ once the last of them began it: those that began earlier waited. One rank's file
     it communication.
 """
 
-import gzip
-import json
-import zlib
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import pandas as pd
+import yaml
 
 from multigpu.engines.common.traced import short_name
 from multigpu.records.intervals import Span, hull, intersection, length, uncovered, union
-from multigpu.records.trace import DEVICE_EVENTS, device_kind, device_of
+from multigpu.user_model.trace_file import TraceFile, read_trace
 
 CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")
 OWN = ("copies", "input", "host_dispatch")
@@ -30,35 +29,12 @@ OWN = ("copies", "input", "host_dispatch")
 PARTS = ("computing", *CAUSES)
 KERNELS = 5
 
-TRY_FIRST = {
-    "waiting_for_others": (
-        "one rank comes late to every gradient reduction: look at the rank that waits least,"
-        " its input, its clocks and its batch"
-    ),
-    "communication": (
-        "send less or hide it: larger batches, DistributedDataParallel's overlap and bucket size,"
-        " 16-bit gradients"
-    ),
-    "copies": (
-        "keep data on the device: pin_memory=True, .to(device, non_blocking=True), and no .item()"
-        " or .cpu() in every step"
-    ),
-    "input": (
-        "feed it sooner: more DataLoader workers, persistent_workers=True, prefetch_factor, less"
-        " work for each sample"
-    ),
-    "host_dispatch": (
-        "launch less: torch.compile or a CUDA graph, larger batches, fused optimizers, fewer and"
-        " larger operations"
-    ),
-    "late": (
-        "look at what that rank's host does between launches, at other processes on its cores and"
-        " at its clocks"
-    ),
-    "computing": (
-        "the device computes nearly all the time: lower precision, better kernels, or more devices"
-    ),
-}
+TRY_FIRST: dict[str, str] = yaml.safe_load(
+    Path(__file__).with_name("try_first.yaml").read_text(encoding="utf-8")
+)["trace"]
+STAGES = re.compile("SendRecv", re.IGNORECASE)
+GATHERING = re.compile("AllGather|ReduceScatter", re.IGNORECASE)
+"""Of NCCL's kernels: what stages send, and what cut variables are gathered and reduced by."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +48,19 @@ class Device:
     input: list[Span]
     compute: list[Span] = field(default_factory=list)
     collectives: list[Span] = field(default_factory=list)
+    messages: list[Span] = field(default_factory=list)
+    gathering: list[Span] = field(default_factory=list)
     copies: list[Span] = field(default_factory=list)
     kernels: list[tuple[str, float]] = field(default_factory=list)
+    steps: int = 1
 
 
 @dataclass(frozen=True)
 class ScriptTrace:
     """shares: rank -> part -> share of its window. window_s and overlap (of communication that
     computation hides) by rank.
+    steps: profiled. captured: a CUDA graph launched most of it. exposed: shares, means over ranks,
+        of messages between stages ("stages") and of "gathering" beside which nothing is computed.
     skew_s: how far apart ranks begin one collective (median; None: they cannot be paired). kernels:
         (name, calls, seconds), longest first.
     """
@@ -89,6 +70,28 @@ class ScriptTrace:
     overlap: dict[int, float | None]
     skew_s: float | None
     kernels: list[tuple[str, int, float]]
+    steps: int = 1
+    captured: bool = False
+    exposed: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def step_s(self) -> float:
+        """The mean window over its steps, s; the window itself where no step is marked."""
+        return fmean(self.window_s.values()) / self.steps
+
+    @property
+    def advice(self) -> str:
+        """The key of what to try first (`TRY_FIRST`)."""
+        if self.late:
+            return "late" if self.late[1] == "host_dispatch" else self.late[1]
+        if self.largest == "host_dispatch" and self.captured:
+            return "between_graphs"
+        whole = self.mean["communication"] + self.mean["waiting_for_others"]
+        if self.largest in ("communication", "waiting_for_others"):
+            most = max(self.exposed, key=lambda name: self.exposed[name], default="")
+            if most and self.exposed[most] > 0.5 * whole:
+                return most
+        return self.largest
 
     @property
     def mean(self) -> dict[str, float]:
@@ -113,68 +116,37 @@ class ScriptTrace:
         return first, max(OWN, key=lambda cause: self.shares[first][cause])
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """The JSON of a trace, packed by gzip or not; a ValueError where it cannot be read, or is no
-    trace.
-    """
-    try:
-        packed = path.read_bytes()
-        found = json.loads(gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is no trace in Chrome's format ({error}): give what"
-            " profiler.export_chrome_trace wrote"
-        ) from None
-    events = found.get("traceEvents") if isinstance(found, dict) else None
-    if not isinstance(events, list):
-        raise ValueError(
-            f"{path} holds no traceEvents: give what profiler.export_chrome_trace wrote"
-        )
-    return dict(found)
-
-
-def devices_of(trace: dict[str, Any], rank: int) -> list[Device]:
+def devices_of(trace: TraceFile, rank: int) -> list[Device]:
     """The devices of one file: one, or several that one process drives (these are numbered by
     themselves).
     """
-    base = int(trace.get("baseTimeNanoseconds", 0))
-
-    def span(event: dict[str, Any]) -> Span:
-        start = base + float(event["ts"]) * 1000
-        return start, start + float(event.get("dur", 0)) * 1000
-
-    events = sorted(
-        (event for event in trace["traceEvents"] if event.get("ph") == "X"),
-        key=lambda event: float(event["ts"]),
-    )
-    on_host = [
-        (str(event.get("name", "")), span(event))
-        for event in events
-        if event.get("cat") != "gpu_user_annotation"
-    ]
-    steps = [when for name, when in on_host if name.startswith("ProfilerStep#")]
-    feeding = [when for name, when in on_host if name.startswith("enumerate(DataLoader)")]
-    by_device: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for event in events:
-        if event.get("cat") in DEVICE_EVENTS:
-            by_device[device_of(event) or 0].append(event)
-    found = []
-    for number, own in sorted(by_device.items()):
-        window = hull(steps or map(span, own))
+    found, shortened = [], cache(short_name)
+    for number, own in sorted(trace.by_device.items()):
+        window = hull(trace.steps or [(event.start, event.end) for event in own])
         assert window is not None
-        device = Device(rank if len(by_device) == 1 else number, window, feeding)
+        if window[1] <= window[0]:
+            raise ValueError(
+                f"{trace.path} holds steps that take no time: profile a few whole ones"
+            )
+        device = Device(
+            rank if len(trace.by_device) == 1 else number,
+            window,
+            trace.feeding,
+            steps=max(1, len(trace.steps)),
+        )
         kinds = {"compute": device.compute, "collective": device.collectives}
         for event in own:
-            start, end = span(event)
-            if end > window[0] and start < window[1]:
-                inside = max(start, window[0]), min(end, window[1])
-                kinds.get(device_kind(event), device.copies).append(inside)
-                if event["cat"] == "kernel":
-                    device.kernels.append(
-                        (short_name(event["name"]), (inside[1] - inside[0]) * 1e-9)
-                    )
+            if event.end <= window[0] or event.start >= window[1]:
+                continue
+            inside = max(event.start, window[0]), min(event.end, window[1])
+            if event.kind == "collective" and STAGES.search(event.name):
+                device.messages.append(inside)
+            else:
+                kinds.get(event.kind, device.copies).append(inside)
+                if event.kind == "collective" and GATHERING.search(event.name):
+                    device.gathering.append(inside)
+            if event.is_kernel:
+                device.kernels.append((shortened(event.name), (inside[1] - inside[0]) * 1e-9))
         found.append(device)
     return found
 
@@ -188,30 +160,33 @@ def shares_of(device: Device, begun: Sequence[float]) -> dict[str, float]:
     waiting = uncovered(
         [(start, min(end, max(start, last))) for (start, end), last in together], device.compute
     )
-    communicated = uncovered(device.collectives, device.compute) - waiting
-    busy = [*device.compute, *device.collectives, *device.copies]
+    sent = [*device.collectives, *device.messages]
+    communicated = uncovered(sent, device.compute) - waiting
+    busy = [*device.compute, *sent, *device.copies]
     idle = whole - length(intersection([device.window], busy))
     fed = uncovered(intersection([device.window], device.input), busy)
     parts = {
         "computing": length(device.compute),
         "waiting_for_others": waiting,
         "communication": communicated,
-        "copies": uncovered(device.copies, [*device.compute, *device.collectives]),
+        "copies": uncovered(device.copies, [*device.compute, *sent]),
         "input": fed,
         "host_dispatch": idle - fed,
     }
     return {name: value / whole for name, value in parts.items()}
 
 
-def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
+def explain_trace(paths: Sequence[Path], most: int = KERNELS) -> ScriptTrace:
     """Explain a script by these files, one a rank; a ValueError where a file is no trace, or holds
-    nothing that a GPU did.
+    nothing that a GPU did. most: kernels to name.
     """
     devices: list[Device] = []
+    replayed = events = 0
     for place, path in enumerate(paths):
-        trace = read_file(path)
-        rank = int((trace.get("distributedInfo") or {}).get("rank", place))
-        own = devices_of(trace, rank)
+        trace = read_trace(path)
+        own = devices_of(trace, place if trace.rank is None else trace.rank)
+        replayed += trace.replayed
+        events += sum(map(len, trace.by_device.values()))
         if not own:
             raise ValueError(
                 f"{path} holds nothing that a GPU did: profile with ProfilerActivity.CUDA, and a"
@@ -229,11 +204,11 @@ def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
         [kernel for device in devices for kernel in device.kernels], columns=["name", "seconds"]
     )
     longest = (
-        kernels.groupby("name", sort=False)["seconds"].agg(["size", "sum"]).nlargest(KERNELS, "sum")
+        kernels.groupby("name", sort=False)["seconds"].agg(["size", "sum"]).nlargest(most, "sum")
     )
     overlap = {}
     for device in devices:
-        sent = union([*device.collectives, *device.copies])
+        sent = union([*device.collectives, *device.messages, *device.copies])
         overlap[device.rank] = 1 - uncovered(sent, device.compute) / length(sent) if sent else None
     return ScriptTrace(
         shares={device.rank: shares_of(device, begun) for device in devices},
@@ -247,6 +222,18 @@ def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
         kernels=[
             (str(name), int(calls), float(seconds)) for name, calls, seconds in longest.itertuples()
         ],
+        steps=devices[0].steps,
+        captured=2 * replayed > events,
+        exposed={
+            name: fmean(
+                uncovered(spans(device), device.compute) / (device.window[1] - device.window[0])
+                for device in devices
+            )
+            for name, spans in (
+                ("stages", lambda device: device.messages),
+                ("gathering", lambda device: device.gathering),
+            )
+        },
     )
 
 
@@ -257,15 +244,19 @@ def told(found: ScriptTrace) -> list[str]:
     mean, name = found.mean, found.largest
     most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
     most = most if name != "computing" else "No cause takes a twentieth of the time."
-    advice = TRY_FIRST[name]
     if found.late:
         rank, cause = found.late
-        advice = TRY_FIRST["late" if cause == "host_dispatch" else cause]
         lost = f"{found.shares[rank][cause]:.0%} of its time is lost to {cause.replace('_', ' ')}"
         most = f"Rank {rank} comes late: {lost}, and others wait for it."
     lines = [
         f"The devices compute {mean['computing']:.0%} of the time. {most}",
-        f"Try first: {advice}.",
+        f"Try first: {TRY_FIRST[found.advice]}.",
+        *(
+            f"Of communication {share:.0%} is {name}."
+            for name, share in found.exposed.items()
+            if share
+        ),
+        *(["A CUDA graph launched most of it."] if found.captured else []),
     ]
     lines += [
         "",
@@ -297,5 +288,42 @@ def told(found: ScriptTrace) -> list[str]:
             f"{1e3 * seconds:9.2f} ms in {calls} calls  {kernel}"
             for kernel, calls, seconds in found.kernels
         ),
+    ]
+    return lines
+
+
+def compared(before: ScriptTrace, after: ScriptTrace) -> list[str]:
+    """Two traces of one script in words: the change of its step, which part of it changed by how
+    much, and the kernels that changed most.
+    """
+    steps = [one.step_s for one in (before, after)]
+    parts = {
+        part: [
+            1e3 * one.mean[part] * step_s
+            for one, step_s in zip((before, after), steps, strict=True)
+        ]
+        for part in PARTS
+    }
+    change = {part: later - earlier for part, (earlier, later) in parts.items()}
+    most = max(PARTS, key=lambda part: abs(change[part]))
+    lines = [
+        f"A step takes {1e3 * steps[1]:.2f} ms where it took {1e3 * steps[0]:.2f}"
+        f" ({steps[1] / steps[0] - 1:+.0%}). Most of the change is {most.replace('_', ' ')}:"
+        f" {change[most]:+.2f} ms.",
+        "",
+        f"{'ms of a step':<20}{'before':>10}{'after':>10}{'change':>10}",
+    ]
+    lines += [
+        f"{part.replace('_', ' '):<20}{earlier:>10.2f}{later:>10.2f}{change[part]:>+10.2f}"
+        for part, (earlier, later) in parts.items()
+    ]
+    kernels: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for place, one in enumerate((before, after)):
+        for name, _, seconds in one.kernels:
+            kernels[name][place] += 1e3 * seconds / (one.steps * len(one.shares))
+    changed = sorted(kernels.items(), key=lambda item: -abs(item[1][1] - item[1][0]))[:KERNELS]
+    lines += ["", "Kernels that changed most, ms of a step:"]
+    lines += [
+        f"{now - then:>+10.2f} ({then:.2f} to {now:.2f})  {name}" for name, (then, now) in changed
     ]
     return lines

@@ -4,6 +4,9 @@ was planted.
 
 import gzip
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ def write(
     path: Path, stretches: list[Stretch], step_us: float, rank: int = 0, steps: int = 3
 ) -> Path:
     """A trace in the profiler's format: so many equal steps of these stretches; by a .gz packed."""
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "compute": {"cat": "kernel", "name": KERNEL, "args": {"device": rank}},
         "nccl": {"cat": "kernel", "name": NCCL, "args": {"device": rank}},
         "copy": {
@@ -221,3 +224,190 @@ def test_what_is_no_trace_is_refused(
     assert why in said and said.count("\n") == 1
     assert main(["explain"]) == 2
     assert "what is to be explained?" in capsys.readouterr().err
+
+
+GOOD = {
+    "ph": "X",
+    "cat": "kernel",
+    "name": "gemm",
+    "ts": 1.0,
+    "dur": 2.0,
+    "args": {"device": 0, "stream": 7},
+}
+STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "ts": 1.0, "dur": 5.0}
+
+
+def traced(*events: Any, **more: Any) -> bytes:
+    return json.dumps({"traceEvents": [GOOD, *events]} | more).encode()
+
+
+def but(**changed: Any) -> bytes:
+    """A trace in which one event is as it cannot be; `...` leaves a field out."""
+    event = {name: value for name, value in {**GOOD, **changed}.items() if value is not ...}
+    return traced(event)
+
+
+MALFORMED: dict[str, bytes] = {
+    "empty": b"",
+    "zeros": b"\0" * 4096,
+    "text": b"Traceback (most recent call last)",
+    "number": b"7",
+    "list": b"[]",
+    "null": b"null",
+    "no_events": b"{}",
+    "events_null": b'{"traceEvents": null}',
+    "events_object": b'{"traceEvents": {}}',
+    "no_device": b'{"traceEvents": []}',
+    "event_number": traced(3),
+    "event_list": traced([GOOD]),
+    "event_null": traced(None),
+    "event_text": traced("kernel"),
+    "no_ts": but(ts=...),
+    "ts_null": but(ts=None),
+    "ts_text": but(ts="soon"),
+    "ts_list": but(ts=[1]),
+    "ts_nan": but(ts=float("nan")),
+    "ts_infinite": but(ts=float("inf")),
+    "ts_huge": traced(GOOD).replace(b'"ts": 1.0', b'"ts": 1e999'),
+    "dur_null": but(dur=None),
+    "dur_nan": but(dur="NaN"),
+    "dur_negative": but(dur=-5),
+    "no_name": but(name=...),
+    "name_number": but(name=3),
+    "args_list": but(args=[1]),
+    "args_null": but(args=None),
+    "device_text": but(args={"device": "first"}),
+    "device_list": but(args={"device": [0]}),
+    "step_without_ts": traced({**STEP, "ts": None}),
+    "steps_of_no_time": traced({**STEP, "dur": 0}),
+    "base_text": traced(baseTimeNanoseconds="x"),
+    "base_list": traced(baseTimeNanoseconds=[1]),
+    "rank_text": traced(distributedInfo={"rank": "first"}),
+    "cut": traced(STEP)[:-30],
+    "cut_in_a_text": b'{"traceEvents": [{"name": "abc',
+    "key_number": b'{3: "traceEvents"}',
+    "no_comma": traced(STEP).replace(b"}, {", b"} {"),
+    "deep": b'{"traceEvents": ' + b"[" * 100_000,
+    "gzip_cut": gzip.compress(traced(STEP) * 99)[:-20],
+    "gzip_damaged": gzip.compress(traced(STEP))[:-30] + b"x" * 30,
+    "gzip_bomb": gzip.compress(b'{"traceEvents": [' + b" " * (200 * 2**20)),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_file_is_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"{name}.json"
+    path.write_bytes(MALFORMED[name])
+    assert main(["explain", "--trace", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert path.name in said and said.count("\n") == 1 and len(said) < 400 + len(str(tmp_path))
+
+
+def test_a_file_that_unpacks_to_much_more_costs_little_memory(tmp_path: Path) -> None:
+    """86 MB of events in less than 1 MB: refused, under 1 GiB."""
+    bomb = tmp_path / "bomb.json.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        file.write(b'{"traceEvents": [')
+        for _ in range(120):
+            file.write((json.dumps(STEP).encode() + b",") * 8000)
+    code = (
+        "import resource, sys; from multigpu.cli.main import main;"
+        " resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31));"
+        " code = main(['explain', '--trace', sys.argv[1]]);"
+        " print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bomb)], capture_output=True, text=True, timeout=120
+    )
+    exit_code, peak_kib = map(int, done.stdout.split())
+    assert exit_code == 2 and peak_kib < 2**20, done.stderr
+
+
+def test_63_mb_are_read_in_5_s_of_this_process(tmp_path: Path) -> None:
+    host = {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "dur": 3.0, "tid": 1} | {
+        "args": {"External id": 7, "Input Dims": [[128, 1024], [1024, 1024]], "Ev Idx": 7}
+    }
+    events = []
+    for number in range(90_000):
+        at = 10.0 * number
+        events += [
+            {**host, "ts": at},
+            {**GOOD, "name": f"void at::native::kernel<{number % 50}>(int, float)", "ts": at},
+        ]
+    path = tmp_path / "big.json"
+    path.write_text(json.dumps({"traceEvents": events}, indent=1))
+    size = path.stat().st_size
+    assert size > 30e6
+    begun = time.process_time()
+    found = explain_trace([path])
+    took = time.process_time() - begun
+    assert took * 63e6 / size < 5, took
+    assert found.mean["computing"] == pytest.approx(0.2, abs=0.01)
+
+
+def kernel(name: str, at: float, took: float, **arguments: Any) -> dict[str, Any]:
+    return {**GOOD, "name": name, "ts": at, "dur": took, "args": {"device": 0, **arguments}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "graph", "advice"),
+    [
+        ("ncclDevKernel_AllGather_RING_LL", False, "gathering"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32", False, "gathering"),
+        ("ncclDevKernel_SendRecv", False, "stages"),
+        ("ncclDevKernel_AllReduce_Sum_f32", False, "communication"),
+        (None, True, "between_graphs"),
+        (None, False, "host_dispatch"),
+    ],
+)
+def test_cut_variables_stages_and_captured_steps_are_known(
+    sent: str | None, graph: bool, advice: str, tmp_path: Path
+) -> None:
+    """40% computes; the rest is one kernel of NCCL's, or nothing, launched by a graph or not."""
+    node = {"graph node id": 5} if graph else {}
+    events = [kernel("gemm", 100 * step, 40, **node) for step in range(20)]
+    events += [kernel(sent, 100 * step + 40, 60) for step in range(20)] if sent else []
+    step = {**STEP, "ts": 0, "dur": 2000}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"traceEvents": [step, *events]}))
+    found = explain_trace([path])
+    assert found.advice == advice and found.captured is graph
+    assert found.mean["communication"] == pytest.approx(0.6 if sent else 0)
+    assert sum(found.mean.values()) == pytest.approx(1)
+
+
+def test_stages_send_unlike_numbers_of_messages_and_gathers_are_paired_all_the_same(
+    tmp_path: Path,
+) -> None:
+    gather = "ncclDevKernel_AllGather_RING_LL"
+    files = []
+    for rank, late in enumerate((0, 20)):
+        events = [kernel(gather, 50 + late, 50 - late)] + [
+            kernel("ncclDevKernel_SendRecv", 10 * at, 5) for at in range(rank + 1)
+        ]
+        step = {**STEP, "ts": 0, "dur": 100}
+        path = tmp_path / f"{rank}.json"
+        path.write_text(
+            json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": [step, *events]})
+        )
+        files.append(path)
+    found = explain_trace(files)
+    assert found.skew_s == pytest.approx(20e-6)
+    assert found.shares[0]["waiting_for_others"] == pytest.approx(0.2)
+
+
+def test_two_traces_of_one_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The step grew from 1.0 to 1.3 ms by a slower reduction; another number of steps was traced,
+    which changes nothing.
+    """
+    before = write(tmp_path / "b.json", [("compute", 0, 600), ("nccl", 600, 400)], 1000, steps=5)
+    after = write(tmp_path / "a.json", [("compute", 0, 600), ("nccl", 600, 700)], 1300, steps=3)
+    assert main(["explain", "--trace", str(after), "--against", str(before)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("A step takes 1.30 ms where it took 1.00 (+30%).")
+    assert "communication: +0.30 ms" in lines[0]
+    assert any(line.split()[:2] == ["+0.30", "(0.40"] and "AllReduce" in line for line in lines)
+    assert main(["explain", "--against", str(before), "nmt"]) == 2
+    assert "--against FILE" in capsys.readouterr().err
