@@ -15,8 +15,9 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from multigpu.analysis.axes import DASHED, axis, counts, hues, key_lines, side
 from multigpu.analysis.estimate import FORMS
-from multigpu.analysis.picture import DASHED, Picture, axis, counts, drawn, hues, key_lines, side
+from multigpu.analysis.picture import Picture, drawn
 from multigpu.analysis.style import INK, label
 
 STEP = {

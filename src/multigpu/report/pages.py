@@ -56,7 +56,7 @@ from multigpu.analysis.points import (
     usual,
     where,
 )
-from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
+from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, require, say, show
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
