@@ -13,7 +13,7 @@ import pandas as pd
 
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.answers import advising, explanation
-from multigpu.analysis.collectives import collectives_frame, transfer, winners
+from multigpu.analysis.collectives import collectives_frame, sample_ends, transfer, winners
 from multigpu.analysis.compare import (
     also,
     beside,
