@@ -1,4 +1,4 @@
-"""A GPT of one's own as a job: which placement trains it fastest here?
+"""A GPT of one's own as a job, small on a CPU: which placement trains it fastest here?
 
 python -m multigpu fits examples/my_gpt.py:job --memory 80
 python -m multigpu compare examples/my_gpt.py:job --budget-s 150
@@ -9,7 +9,8 @@ from torch import nn
 
 import multigpu
 
-WORDS, WIDTH, LAYERS, TOKENS = 32_000, 768, 12, 512
+GPU = torch.cuda.is_available()
+WORDS, WIDTH, LAYERS, TOKENS = (32_000, 768, 12, 512) if GPU else (2_000, 128, 2, 64)
 
 
 class GPT(nn.Module):
@@ -35,4 +36,6 @@ def loss(found: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(found.flatten(0, 1).float(), target.flatten())
 
 
-job = multigpu.Job(GPT, batch, loss, multigpu.AdamW(3e-4), batch_size=16, precision="bf16")
+job = multigpu.Job(
+    GPT, batch, loss, multigpu.AdamW(3e-4), batch_size=16, precision="bf16" if GPU else "fp32"
+)

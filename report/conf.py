@@ -6,7 +6,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 project = "multigpu"
-html_title = "Placing a training step on GPUs"
+html_title = "How to train on several GPUs"
 author = "The multigpu maintainers"
 language = "en"
 
@@ -63,6 +63,14 @@ def math_block(translator, node):
     raise nodes.SkipNode
 
 
+def code_is_not_searched(app, doctree, docname):
+    """Readers search for words of the report, not for names in the code of its cells."""
+    for node in doctree.findall(nodes.container):
+        if node.get("nb_element") == "cell_code_source":
+            node["classes"].append("no-search")
+
+
 def setup(app):
+    app.connect("doctree-resolved", code_is_not_searched)
     app.add_html_math_renderer("mathml", (math_inline, None), (math_block, None))
     app.config.html_math_renderer = "mathml"

@@ -7,10 +7,10 @@
   const data = JSON.parse(source.textContent);
   const PAGE = 100;
   const CHOICES = ["machine", "model", "placement", "framework", "devices", "batch_size", "precision", "execution", "inputs"];
-  const WORDS = { devices: "GPUs", batch_size: "batch", rate: "per second", n: "n", step_time_s: "step, ms", peak_memory_gib: "memory, GiB" };
-  const SHOWN = ["machine", "model", "placement", "framework", "devices", "batch_size", "precision", "execution", "other", "n", "rate", "step_time_s", "peak_memory_gib"];
+  const WORDS = { devices: "GPUs", batch_size: "batch", rate: "per second", n: "n", step_time_s: "step, ms", peak_memory_gib: "memory, GiB", other: "also" };
+  const SHOWN = ["model", "placement", "rate", "n", "devices", "batch_size", "execution", "precision", "other", "step_time_s", "peak_memory_gib", "framework", "machine"];
+  const TOLD = new Set(["n", "launches", "tier", "status", "reason", "flags", "commits"]);
   const NUMBERS = new Set(["devices", "batch_size", "n", "rate", "step_time_s", "peak_memory_gib"]);
-  const UNSAID = new Set([...CHOICES, "workload", "warmup_steps", "timed_steps"]);
 
   const figure = (name, row) => data.columns[name].numbers[row];
   const text = (name, row) => { const column = data.columns[name]; return column.values ? column.values[column.at ? column.at[row] : 0] : String(column.numbers[row] ?? ""); };
@@ -20,16 +20,21 @@
     made.append(...children);
     return made;
   };
-  const unusual = (row) => data.fields
-    .filter((name) => !UNSAID.has(name) && name !== "device_type" && text(name, row) !== (data.defaults[name] ?? ""))
-    .map((name) => `${name}=${text(name, row)}`).join(" ");
+  // Beside the columns: what is not the usual, and every other field by which the points that are shown differ.
+  const apart = Object.keys(data.columns).filter((name) => data.columns[name].at && !SHOWN.includes(name) && !TOLD.has(name));
+  const usual = (name, row) => !data.fields.includes(name) || name === "device_type" || name === "workload" || /^(warmup|timed)_steps$/.test(name) || text(name, row) === (data.defaults[name] ?? "");
+  let differing = new Set();
+  const otherOf = (row) => apart.filter((name) => differing.has(name) || !usual(name, row)).map((name) => `${name}=${text(name, row) || "none"}`).join(" ");
   const rows = Array.from({ length: data.rows }, (_, row) => row);
-  const other = rows.map(unusual);
-  const said = rows.map((row) => [...Object.keys(data.columns).filter((name) => data.columns[name].values).map((name) => text(name, row)), other[row], ...data.records[row]].join(" ").toLowerCase());
+  const compare = (found) => {
+    const differ = (name) => found.some((row) => text(name, row) !== text(name, found[0]));
+    differing = new Set(found.length > 1 && found.length <= PAGE ? apart.filter(differ) : []);
+  };
+  const said = rows.map((row) => [...Object.keys(data.columns).filter((name) => data.columns[name].values).map((name) => text(name, row)), otherOf(row), ...data.records[row]].join(" ").toLowerCase());
 
-  // What the hash asks for: field=value, "|" between alternatives, "" for empty; key= a Record; q= words.
+  // What the hash asks for: field=value, "|" between alternatives, "" for empty; key= Records, by how they begin; q= words.
   let wanted = {};
-  let sorted = { by: "", up: true };
+  let sorted = { by: "rate", up: false };
   let limit = PAGE;
   const readHash = () => {
     wanted = {};
@@ -39,17 +44,18 @@
     const parts = Object.entries(wanted).map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value).replace(/%7C/g, "|")}`);
     history.replaceState(null, "", parts.length ? `#${parts.join("&")}` : location.pathname + location.search);
   };
+  const isAsked = (record) => wanted.key.split("|").some((key) => record.startsWith(key));
   const known = (name) => name === "key" || name === "q" || name in data.columns;
   const kept = (row) => Object.entries(wanted).every(([name, value]) => {
     if (name === "q") return value.toLowerCase().split(/\s+/).every((word) => said[row].includes(word));
-    if (name === "key") return data.records[row].some((record) => record.startsWith(value));
+    if (name === "key") return data.records[row].some(isAsked);
     if (!(name in data.columns)) return true;
     return value.split("|").includes(text(name, row));
   });
 
   const rate = (value) => value === null ? "\u2013" : value >= 1e6 ? `${(value / 1e6).toFixed(2)} M` : value.toLocaleString("en", { maximumSignificantDigits: 4 });
   const cell = (name, row) => {
-    if (name === "other") return other[row];
+    if (name === "other") return otherOf(row);
     if (name === "rate") {
       const [low, high] = [figure("rate_low", row), figure("rate_high", row)];
       const mfu = data.columns.mfu ? figure("mfu", row) : null;
@@ -60,7 +66,7 @@
     if (name === "n" && text("n", row) === "0") return text("status", row);
     return text(name, row);
   };
-  const value = (name, row) => name === "other" ? other[row] : data.columns[name].numbers ? figure(name, row) : NUMBERS.has(name) ? Number(text(name, row)) : text(name, row);
+  const value = (name, row) => name === "other" ? otherOf(row) : data.columns[name].numbers ? figure(name, row) : NUMBERS.has(name) ? Number(text(name, row)) : text(name, row);
 
   const quoted = (word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\"'\"'")}'`;
   const command = (row) => "python -m multigpu measure " + data.fields
@@ -90,7 +96,7 @@
   const others = element("div");
   const showOthers = () => {
     const words = (wanted.q ?? "").toLowerCase().split(/\s+/);
-    const found = data.others.filter(([folder, machine, asked, record]) => "key" in wanted ? record.startsWith(wanted.key)
+    const found = data.others.filter(([folder, machine, asked, record]) => "key" in wanted ? isAsked(record)
       : wanted.q && words.every((word) => `${folder} ${machine} ${asked} ${record}`.toLowerCase().includes(word)));
     others.replaceChildren(element("p", { className: "muted" }, found.length
       ? (found.length === 1 ? "One Record of another kind" : `${found.length.toLocaleString("en")} Records of other kinds`) + (found.length > 20 ? ", the first 20:" : ":")
@@ -136,6 +142,7 @@
   };
   const show = () => {
     let found = rows.filter(kept);
+    compare(found);
     if (sorted.by) {
       found = found.sort((a, b) => {
         const [x, y] = [value(sorted.by, a), value(sorted.by, b)];
@@ -145,11 +152,12 @@
       });
     }
     const odd = Object.keys(wanted).filter((name) => !known(name));
-    const asked = Object.entries(wanted).filter(([name]) => !CHOICES.includes(name) && name !== "q").map(([name, one]) => `${name}=${one}`);
+    const asked = Object.entries(wanted).filter(([name]) => !CHOICES.includes(name) && name !== "q")
+      .map(([name, one]) => name === "key" && one.includes("|") ? "those that led here" : `${name}=${one}`);
     count.textContent = `${found.length.toLocaleString("en")} of ${data.rows.toLocaleString("en")} points` + (asked.length ? `, with ${asked.join(", ")}` : "") + (odd.length ? `; no field is called ${odd.join(" or ")}, which is ignored` : "") + ".";
     body.replaceChildren();
     for (const row of found.slice(0, limit)) {
-      const line = element("tr", { tabIndex: 0, ariaExpanded: "false" }, ...SHOWN.map((name) => element("td", { className: NUMBERS.has(name) ? "number" : "" }, cell(name, row))));
+      const line = element("tr", { tabIndex: 0, ariaExpanded: "false" }, ...SHOWN.map((name) => element("td", { className: NUMBERS.has(name) ? "number" : name === "other" ? "other" : "" }, cell(name, row))));
       const toggle = () => {
         if (line.nextSibling && line.nextSibling.className === "opened") { line.nextSibling.remove(); line.ariaExpanded = "false"; return; }
         line.after(element("tr", { className: "opened" }, element("td", { colSpan: SHOWN.length }, details(row))));

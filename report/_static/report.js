@@ -2,6 +2,33 @@
 (() => {
   "use strict";
 
+  // One switch for all code of a page; its search shows no code either.
+  const article = document.querySelector(".bd-article");
+  const folds = article ? [...article.querySelectorAll("div.cell details.above-input")] : [];
+  if (folds.length) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "code-switch";
+    const set = (open) => {
+      article.classList.toggle("with-code", open);
+      for (const fold of folds) fold.open = open;
+      button.textContent = open ? "hide the code" : "show the code";
+      button.setAttribute("aria-pressed", open);
+    };
+    button.addEventListener("click", () => set(button.getAttribute("aria-pressed") !== "true"));
+    set(false);
+    article.classList.add("switched");
+    article.prepend(button);
+  }
+  if (window.Search && Search.htmlToText) {
+    const plain = Search.htmlToText;
+    Search.htmlToText = (html, anchor) => {
+      const page = new DOMParser().parseFromString(html, "text/html");
+      for (const one of page.querySelectorAll("details.above-input, svg, noscript")) one.remove();
+      return plain(page.documentElement.outerHTML, anchor);
+    };
+  }
+
   // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.
   const number = (text) => {
     const found = text.replace(/[\u2212\u2013](?=\d)/g, "-").replace(/(?<=\d)[,\u2009\u202f\u00a0](?=\d{3})/g, "").match(/^[^\w-]*(-?(?!0\d)\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\d.]*[a-z_])/i);

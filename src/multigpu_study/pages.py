@@ -11,8 +11,10 @@ from multigpu.report import pages
 from multigpu.report.pages import *
 from multigpu_study.analysis.batching import as_published, batching_frame, counted_units
 from multigpu_study.analysis.curves import same_curve_table
+from multigpu_study.analysis.fooled import days_apart, over_library, pooled_advice, share_missed
 from multigpu_study.analysis.forecast import article_held_out, foretold
 from multigpu_study.analysis.interference import launch_gaps, launch_ratios
+from multigpu_study.analysis.levers import banner, best, levers, staircase
 from multigpu_study.analysis.matrix_plot import heat
 from multigpu_study.analysis.read import DocumentStudy
 from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame, paper

@@ -191,6 +191,18 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]]
 
 
+def sample_ends(folder: Path) -> pd.DataFrame:
+    """Return of each measured all-reduce of a folder its shortest and longest sample, s, as the
+    bounds of a column `median`: keys, median_low, median_high.
+    """
+    rows = [
+        (record.key, min(record.measurement.time_s), max(record.measurement.time_s))
+        for record in CollectiveStore(folder)
+        if record.measurement
+    ]
+    return pd.DataFrame(rows, columns=["keys", "median_low", "median_high"])
+
+
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
     """The time (s) of `size` bytes by one method: measured, or in proportion between the nearest
     sizes that were; None outside of these.

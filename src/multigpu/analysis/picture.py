@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
-from matplotlib.ticker import AutoLocator, FuncFormatter, NullFormatter
+from matplotlib.ticker import AutoLocator
 
 from multigpu import paths
-from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
+from multigpu.analysis.estimate import WRITTEN, keys_in
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import Shown, explorer_link, of_machines
-from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
+from multigpu.analysis.style import INK, label
+from multigpu.analysis.words import missing
 
 RC: Any = mpl.rc_params_from_file(
     Path(__file__).with_name("figures.mplstyle"), use_default_template=False
@@ -51,7 +51,8 @@ class Picture(Figure):
     which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name:
         of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
-    hovers: id of something drawn (matplotlib's gid) -> what is said when the pointer rests on it.
+    hovers: id of something drawn (matplotlib's gid) -> what is said when the pointer rests on it,
+        or, where it has a URL, when it is focused. told: columns of data that `alt` reads out.
     """
 
     finding = caption = name = link = ""
@@ -62,6 +63,18 @@ class Picture(Figure):
         self.data = pd.DataFrame()
         self.narrow: Picture | None = None
         self.hovers: dict[str, str] = {}
+        self.told: list[str] = []
+
+    @property
+    def alt(self) -> str:
+        """The finding and what was drawn, as who cannot see it hears it."""
+        rows = [
+            " ".join(_told(row[name]) for name in self.told if not missing(row[name]))
+            for _, row in self.data.head(READ_OUT).iterrows()
+        ]
+        left = len(self.data) - len(rows)
+        more = [f"and {left} more in the data below"] if left else []
+        return ": ".join(filter(None, [self.finding.rstrip("."), "; ".join([*rows, *more])]))
 
     def saved(self) -> Shown:
         """Save a figure and return how a page shows it; its SVG and CSV are written where it has a
@@ -71,6 +84,21 @@ class Picture(Figure):
 
     def _repr_html_(self) -> str:
         return shown(self, "figure").html
+
+
+READ_OUT = 12
+"""Rows of a figure's data that its alternative text holds."""
+
+
+def _told(value: Any) -> str:
+    """A value of a figure's data in an alternative text."""
+    return f"{value:.3g}" if isinstance(value, float) else label(str(value))
+
+
+_LINKED = re.compile(
+    r'(<title>([^<]*)</title>(?:(?!</g>).)*<a )(xlink:href="[^"]*") target="_blank"'
+)
+"""What can be pointed at and leads somewhere: its title is the name of its link, too."""
 
 
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
@@ -95,6 +123,7 @@ def svg_text(figure: Picture, name: str) -> str:
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for part, said in figure.hovers.items():
         text = text.replace(f'<g id="{part}">', f'<g id="{part}"><title>{escape(said)}</title>')
+    text = _LINKED.sub(r'\1aria-label="\2" \3', text)
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
     text = _GEOMETRY.sub(
@@ -142,7 +171,9 @@ def _inline(figure: Picture, name: str) -> str:
         f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;"
         "height:auto;background:none;filter:none"
     )
-    words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.finding)}"'
+    # what is an image has no links inside
+    role = "group" if "<a " in inside else "img"
+    words = f'id="{escape(name)}-drawing" role="{role}" aria-label="{escape(figure.alt)}"'
     return f'<svg {words} style="{style}"{head}{end}{inside.rstrip()}\n'
 
 
@@ -170,7 +201,6 @@ def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
     return shown(figure, name)
 
 
-DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 WIDTH_IN, NARROW_IN = 6.4, 4.5
 """Of every figure, and of its drawing for telephones: an inch is 72 px there, so letters of 9
 points are at least 9 px high on both.
@@ -269,7 +299,8 @@ def drawn(
         ]
     ]
     for one in (picture, narrow):
-        one.finding, one.caption = finding, caption
+        one.finding, one.caption, one.data = finding, caption, picture.data
+        one.told = [name for name in dict.fromkeys(filter(None, columns_shown)) if name in rows]
     picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
     return picture
 
@@ -289,64 +320,3 @@ def _broken(ax: Axes, named: bool) -> None:
         ax.set_yticks(
             ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()]
         )
-
-
-def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """(colour by value, marker by value), values in order."""
-    values = [str(value) for value in rows[hue].dropna().unique()]
-    if hue in ("placement", "base_placement"):
-        values = in_order(values)
-        return {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
-    return {v: OTHERS[i % len(OTHERS)] for i, v in enumerate(values)}, {
-        v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)
-    }
-
-
-def axis(ax: Axes, which: str, form: str | None, name: str) -> None:
-    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell
-    them apart.
-    """
-    getattr(ax, f"set_{which}label")(name)
-    if form:
-        short = {"percent": lambda value: f"{100 * value:.6g}%", "times": "{:.6g}".format}
-        write = short.get(form, FORMS[form])
-        getattr(ax, f"{which}axis").set_major_formatter(
-            FuncFormatter(lambda value, _: write(value) if value else "0")
-        )
-        getattr(ax, f"{which}axis").set_minor_formatter(NullFormatter())
-
-
-def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) -> None:
-    """An axis of names down the side: its figures below, and a vertical line."""
-    if line_at is not None:
-        ax.axvline(line_at, **DASHED)
-    axis(ax, "x", form, xlabel)
-    ax.grid(axis="y", visible=False)
-
-
-def counts(
-    ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format
-) -> None:
-    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the
-    one before is left out.
-    """
-    apart = (values[-1] / values[0]) ** 0.06
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(
-        [
-            value
-            for before, value in zip([0.0, *values], values, strict=False)
-            if value > before * apart
-        ]
-    )
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-@mpl.rc_context(RC)
-def key_lines(colours: Mapping[str, str], markers: Mapping[str, Any]) -> list[Any]:
-    """Of a key: a line a value, in its colour and with its marker."""
-    return [
-        Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4)
-        for v in colours
-    ]

@@ -15,8 +15,9 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from multigpu.analysis.axes import DASHED, axis, counts, hues, key_lines, side
 from multigpu.analysis.estimate import FORMS
-from multigpu.analysis.picture import DASHED, Picture, axis, counts, drawn, hues, key_lines, side
+from multigpu.analysis.picture import Picture, drawn
 from multigpu.analysis.style import INK, label
 
 STEP = {
@@ -43,10 +44,12 @@ def dots(
     form: str = "times",
     xlabel: str = "",
     line_at: float | None = None,
+    log: bool = False,
+    direct: bool = False,
     **words: str,
 ) -> Picture:
     """A dot a row, in their order, with its interval, hollow where it has none, names (column y)
-    down the side; hue: of colours.
+    down the side; hue: of colours. direct: names and figures stand above and beside the dots.
     """
     colours, markers = hues(rows, hue or y)
 
@@ -74,8 +77,20 @@ def dots(
                 linestyle="none",
                 markersize=6,
             )
+            if direct:
+                right = row[x] if pd.isna(high) else max(row[x], high)
+                beside = {"textcoords": "offset points", "va": "center"}
+                ax.annotate(FORMS[form](row[x]), (right, at), (6, 0), **beside)
+        if log:
+            ax.set_xscale("log")
         ax.set_yticks(range(len(names) - 1, -1, -1), [label(one) for one in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
+        if direct:
+            for at, name in enumerate(reversed(names)):
+                ax.annotate(
+                    label(name), (0.005, at + 0.32), xycoords=("axes fraction", "data"), va="center"
+                )
+            ax.tick_params(axis="y", labelleft=False, length=0)
         side(ax, form, xlabel, line_at)
 
     key = key_lines(colours, markers) if hue not in (None, y) else []
@@ -86,7 +101,7 @@ def dots(
         title,
         caption,
         panel,
-        (0.62, 0.24),
+        (0.62, 0.42 if direct else 0.24),
         2,
         key,
         names=y,

@@ -17,8 +17,10 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from IPython.display import Markdown, display
 
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import Missing
+from multigpu.analysis.show import EXPLORER, records_query
 from multigpu.paths import publishing
 
 
@@ -63,6 +65,16 @@ def say(text: str) -> Markdown:
     return Sentence(text)
 
 
+def linked(value: Any, form: str) -> str:
+    """A figure of a sentence as it writes itself, leading to its points in the explorer; anything
+    without Records as it is.
+    """
+    text = format(value, form)
+    if not isinstance(value, Estimate) or not value.keys:
+        return text
+    return f"[{text}]({EXPLORER}#{records_query(sorted(value.keys))})"
+
+
 def show(value: Any) -> None:
     """Show what a line of a cell gives, if anything; a picture that has a name is saved under
     it.
@@ -72,17 +84,36 @@ def show(value: Any) -> None:
 
 
 class EachCell(ast.NodeTransformer):
-    """Makes a cell one `finding` in which every line that has a value shows it (`show`)."""
+    """Makes a cell one `finding` in which every line that has a value shows it (`show`), and every
+    figure of a sentence (`say`) leads to its points (`linked`).
+    """
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        if isinstance(node.func, ast.Name) and node.func.id == "say":
+            for text in node.args:
+                if isinstance(text, ast.JoinedStr):
+                    _link(text)
+        return node
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         if node.body:
             block = ast.parse("with finding():\n    pass").body[0]
             assert isinstance(block, ast.With)
+            self.generic_visit(node)
             block.body = [
                 _shown(line) if isinstance(line, ast.Expr) else line for line in node.body
             ]
             node.body = [block]
         return ast.fix_missing_locations(node)
+
+
+def _link(text: ast.JoinedStr) -> None:
+    """Have each figure of an f-string `linked`."""
+    for part in text.values:
+        if isinstance(part, ast.FormattedValue) and part.conversion == -1:
+            form = part.format_spec or ast.Constant("")
+            part.value = ast.Call(ast.Name("linked", ast.Load()), [part.value, form], [])
+            part.format_spec = None
 
 
 def _shown(line: ast.Expr) -> ast.Expr:

@@ -1,7 +1,7 @@
 """Tables for pages: rows of a frame, each column named in a line of text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Formatter
@@ -178,10 +178,27 @@ def _right(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
 
 
+LETTERS, MOST = 9, 150
+"""Of a Record's key in a link, which the explorer finds by how it begins; and points that a link
+names at most.
+"""
+
+
+def records_query(keys: Iterable[str]) -> str:
+    """The explorer's query of the points that hold these Records."""
+    return "key=" + "|".join(dict.fromkeys(key[:LETTERS] for key in keys))
+
+
 def of_machines(query: str, rows: pd.DataFrame) -> str:
-    """An explorer's query with the machines of these rows, unless it names one or there is none;
-    rows without are of the page's.
+    """An explorer's query of exactly these rows' points, and of those that they are compared with.
+
+    query: taken instead where the rows name no Record or too many, with the machines of the rows
+        unless it names one; rows without are of the page's.
     """
+    texts = [rows[name].dropna().astype(str) for name in ("keys", "base_keys") if name in rows]
+    firsts = [text.split(", ")[0] for column in texts for text in column if text]
+    if query and 0 < len({*firsts}) <= MOST:
+        return records_query(firsts)
     machines = dict.fromkeys(rows["machine"].dropna() if "machine" in rows else PAGE_MACHINE)
     return (
         f"{query}&machine={'|'.join(machines)}"

@@ -85,7 +85,8 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
         member = "" if held.packed is None else f".{held.attempt}.json"
         return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
 
-    lie = {folder: records_held(data / folder) for folder in FOLDERS}
+    own = sorted(path.relative_to(data).as_posix() for path in data.glob("comparisons/*/records"))
+    lie = {folder: records_held(data / folder) for folder in (*FOLDERS, *own)}
     named = [
         [(machine, key) for key in keys.split(", ")]
         for machine, keys in zip(points["machine"], points["keys"], strict=True)
@@ -96,8 +97,8 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     ]
     others = [
         (folder, machine, _asked(held), place(held))
-        for folder in FOLDERS
-        for (machine, _), held in lie[folder].items()
+        for folder, held_there in lie.items()
+        for (machine, _), held in held_there.items()
     ]
     fields = Run.model_fields
     return {

@@ -13,7 +13,7 @@ import pandas as pd
 
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.answers import advising, explanation
-from multigpu.analysis.collectives import collectives_frame, transfer, winners
+from multigpu.analysis.collectives import collectives_frame, sample_ends, transfer, winners
 from multigpu.analysis.compare import (
     also,
     beside,
@@ -55,7 +55,7 @@ from multigpu.analysis.points import (
     usual,
     where,
 )
-from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
+from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, require, say, show
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table

@@ -35,19 +35,7 @@ from multigpu.report.notebooks import (
 PAGES = paths.REPOSITORY / "report"
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
 FRONT = "00-front"  # the notebook that is the report's first page
-# a topic -> the numbers of its notebooks
-TOPICS = {
-    "Decide": range(0, 2),
-    "Understand": range(2, 20),
-    "Evidence": range(20, 100),
-}
-# pages of `report/` that the navigation lists under the evidence, behind notebooks
-REFERENCE = (
-    "claims",
-    "method",
-    "use",
-    "glossary",
-)
+LAST = "Evidence"  # the topic of pages of `report/`, and of a notebook that names none
 FAULTS = paths.DATA / "faults"
 """soak*.csv: a row a fault of a soak (`make soak`). cpus.csv and gpus.csv: a row a fault that was
 planted (`benchmarks/faults_on_*.py`).
@@ -151,21 +139,19 @@ def write_generated(folder: Path) -> None:
 
 
 def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
-    """The numbered notebooks of every topic that has any; the front page, which lists them, is in
-    none.
+    """The numbered notebooks of every topic, as their metadata's `topic` says, in the order of
+    their numbers; the front page, which lists them, is in none.
     """
-    pages = [path for path in sorted(notebooks) if path.stem != FRONT]
-    found = {
-        topic: [path for path in pages if int(re.findall(r"\d+", path.stem)[0]) in numbers]
-        for topic, numbers in TOPICS.items()
-    }
-    return {topic: paths for topic, paths in found.items() if paths}
+    found: dict[str, list[Path]] = {}
+    for path in sorted(path for path in notebooks if path.stem != FRONT):
+        found.setdefault(read_notebook(path).metadata.get("topic", LAST), []).append(path)
+    return found
 
 
 def navigation(notebooks: list[Path]) -> str:
     """The tree of pages, topic by topic, as the front page holds it out of sight."""
     trees = {topic: [path.stem for path in own] for topic, own in by_topic(notebooks).items()}
-    trees["Evidence"] = [*trees.get("Evidence", []), *REFERENCE]
+    trees[LAST] = [*trees.get(LAST, []), *sorted(path.stem for path in PAGES.glob("*.md"))]
     return "\n\n".join(
         f"```{{toctree}}\n:hidden:\n:caption: {topic}\n\n" + "\n".join(pages) + "\n```"
         for topic, pages in trees.items()

@@ -41,6 +41,7 @@ PART_OF: dict[str, Part] = {
 } | {name: part for part, name in SIX_NAMES.items()}
 """Which of the six parts a cause belongs to; any other is the wait for a slow rank."""
 
+
 def shown_race(result: Result) -> str:
     """Draw each way's rate with its interval, as HTML: the leader and its rivals apart from those
     that are slower and those that train something else.

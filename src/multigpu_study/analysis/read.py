@@ -9,7 +9,9 @@ from functools import cached_property
 
 import pandas as pd
 
+from multigpu.analysis.points import Missing
 from multigpu.analysis.read import Study
+from multigpu.user_model.result import Result, compared
 from multigpu_study.analysis.synchrony import synchrony_frame
 from multigpu_study.analysis.training import training_frame
 from multigpu_study.synchrony.averaging import AveragingRecord
@@ -58,3 +60,12 @@ class DocumentStudy(Study):
             if isinstance(one, AveragingRecord)
         )
         return synchrony_frame([*self.synchrony_records, *averaged])
+
+    def comparison(self, name: str) -> Result:
+        """What `multigpu.compare` left of a job of a user's own in the folder `comparisons`;
+        Missing: none of this name is there.
+        """
+        try:
+            return compared(self.data / "comparisons" / name)
+        except ValueError:
+            raise Missing(f"no comparison {name} lies in {self.data.name}/comparisons") from None
