@@ -119,7 +119,7 @@ def next_points(
                 continue  # what is met first has one window, short as it is
             # a capture that fails spoils its processes: each has its own
             own = 1 + place if "captured" in runs[name].execution else 0
-            points.append(Point(runs[name], done[name] + turn, own, timeout_s))
+            points.append(Point(runs[name], done[name] + turn, own, timeout_s=timeout_s))
     return points
 
 
