@@ -27,18 +27,28 @@ errs at next to no gradient).
 EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
 """In the environment of a launch whose Runs were all compared by an earlier one."""
 
+LENGTHS = {
+    name: Run.model_fields[name].default
+    for name in ("warmup_steps", "timed_steps", "traced_steps", "traced_from")
+}
+"""Fields of a Run on which no compared step depends, as a plain Run has them."""
+
 _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once, and
-    not at all where an earlier launch did (`EQUALITY_KNOWN`).
+    """Return a Run's comparison as parts of a Record hold it; a process compares a way once,
+    however long it is timed or traced, and not at all where an earlier launch did
+    (`EQUALITY_KNOWN`).
     """
     if os.environ.get(EQUALITY_KNOWN):
         return {"equivalence": None}
-    if run not in _known:
-        _known[run] = compare()
-    found = _known[run]
+    # PyTorch's steps are compared in the eager form, whichever is timed (`compared`)
+    same = {"execution": "eager"} if run.framework == "torch" else {}
+    way = run.model_copy(update=LENGTHS | same)
+    if way not in _known:
+        _known[way] = compare()
+    found = _known[way]
     return {"equivalence": found.model_dump() if found else None}
 
 
