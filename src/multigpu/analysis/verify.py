@@ -108,13 +108,17 @@ class Fault(NamedTuple):
 
 class Report(NamedTuple):
     """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
-    by commit and fault. suspects: where those lie, and which they are, that may be no Records.
+    by commit and fault.
     """
 
     checked: Counter[str]
     faults: list[Fault]
     excepted: Counter[tuple[str, str]]
-    suspects: set[tuple[Path, Name]] = set()
+
+    @property
+    def suspects(self) -> set[tuple[Path, Name]]:
+        """Where what may be no Record lies, and which it is."""
+        return {(one.raw.path.resolve(), one.raw[2:4]) for one in self.faults}
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
@@ -157,12 +161,7 @@ def verify(
         if run.status == "ok":
             found += (Fault(raw, what, detail) for what, detail in physics(run, clocks))
     found += (Fault(raw, what, detail) for raw, what, detail in beside_others(runs))
-    suspects = {
-        (one.raw.path.resolve(), (one.raw.key, one.raw.attempt))
-        for one in found
-        if one.what not in (COMMIT, TREE)
-    }
-    return Report(counts, *listed(found, exceptions), suspects)
+    return Report(counts, *listed(found, exceptions))
 
 
 def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
