@@ -8,9 +8,9 @@ import tempfile
 import zlib
 from pathlib import Path
 
-# of a Record's JSON, unpacked: a thousand times what the largest takes, and far less than the
+# of a Record's JSON, unpacked: some hundred times what the largest takes, and far less than the
 # memory of any machine, of which a value takes up to a hundred bytes once parsed, a list up to 400
-MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 26, 1 << 22, 1 << 17
+MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 25, 1 << 21, 1 << 17
 
 
 def write_whole(

@@ -123,10 +123,16 @@ class Report(NamedTuple):
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
     """The class of Record that this content is of, if it is of any."""
-    if "method" in (record.get("run") or {}):
+    run = record.get("run")
+    if isinstance(run, dict) and "method" in run:
         return CollectiveRecord
+    return next((kind for field, kind in _kinds_by_field().items() if field in record), None)
+
+
+@lru_cache
+def _kinds_by_field() -> Mapping[str, type[Kept]]:
     added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
-    return next((kind for field, kind in {**added, **KINDS}.items() if field in record), None)
+    return {**added, **KINDS}
 
 
 def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
