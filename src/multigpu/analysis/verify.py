@@ -226,9 +226,9 @@ def highest_clocks(records: Iterable[Record]) -> dict[str, int]:
     """The highest clock at which each kind of GPU was found, in MHz."""
     found: dict[str, int] = {}
     for record in records:
-        for gpu in record.machine.gpus[:1] if record.measurement is not None else ():
-            clocks = (state.sm_clock_mhz for state in record.measurement.device_states)
-            found[gpu] = max([found.get(gpu, 0), *clocks])
+        states = record.measurement.device_states if record.measurement else []
+        for gpu in record.machine.gpus[:1]:
+            found[gpu] = max([found.get(gpu, 0), *(state.sm_clock_mhz for state in states)])
     return found
 
 
