@@ -5,8 +5,8 @@ kernel's memory killer, a GPU that is gone after a restart, and a Keras job that
 
 A row is a fault: how the call that met it ended, in how many calls all was measured, the seconds
 from the fault until the next good Record, and how many Records that were there before are gone.
-Disks and memory groups are made, and need root; libfaketime sets the clock for every process, where
-it is installed.
+Disks and memory groups are made, and need root. The clock is Python's, in every process of the
+sweep (libfaketime breaks Python's own `sleep`).
 """
 
 import argparse
@@ -38,16 +38,15 @@ RUNS = 4
 STRUCK = 1
 """The seed of the Run that meets the fault, in its timed steps, once."""
 DAY_S = 86_400
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 CLOCK = """
 import os, time
 from pathlib import Path
 today = time.time
 def changed():
-    return today() + float(Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).read_text())
+    return today() + float(Path(os.environ["PLANTED_CLOCK"]).read_text())
 time.time = changed
 """
-"""Python's clock of the day, where there is no libfaketime: further by what a file says."""
+"""Python's clock of the day, set by what a file says."""
 NVML = """
 import os
 from pathlib import Path
@@ -201,12 +200,8 @@ def environment_of(fault: Fault, folder: Path) -> dict[str, str]:
     more = {PLANTED: json.dumps({"name": fault.name, "folder": str(folder)})}
     if "clock" in fault.name:
         write_clock(folder, 0)
-        more |= {"FAKETIME_TIMESTAMP_FILE": str(folder / "clock"), "FAKETIME_NO_CACHE": "1"}
-        more["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
-        if FAKETIME.exists():
-            more["LD_PRELOAD"] = str(FAKETIME)
-        else:
-            (site / "sitecustomize.py").write_text(CLOCK)
+        more["PLANTED_CLOCK"] = str(folder / "clock")
+        (site / "sitecustomize.py").write_text(CLOCK)
     if "GPU" in fault.name:
         (site / "pynvml.py").write_text(NVML)
         (folder / "gpus").write_text("2")

@@ -7,9 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 READ_BY_OTHERS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-"""What keeps libraries, here and in processes that are started, from reading the entry points of
-every package: one that is broken would stop them.
-"""
+"""Keeps libraries from reading the entry points of packages that are not theirs."""
 
 
 class Stopped(KeyboardInterrupt):

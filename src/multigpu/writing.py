@@ -2,15 +2,17 @@
 sane.
 """
 
+import contextlib
 import os
 import stat
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
-# of a Record's JSON, unpacked: a thousand times what the largest takes, and far less than the
+# of a Record's JSON, unpacked: some hundred times what the largest takes, and far less than the
 # memory of any machine, of which a value takes up to a hundred bytes once parsed, a list up to 400
-MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 26, 1 << 22, 1 << 17
+MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 25, 1 << 21, 1 << 17
 
 
 def write_whole(
@@ -36,6 +38,15 @@ def write_whole(
             os.link(temporary, path)  # unlike rename, fails if the file exists
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError name this path: one of a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from None
 
 
 def read_packed(path: Path) -> bytes:

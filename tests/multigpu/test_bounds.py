@@ -43,15 +43,27 @@ CONTENTS: dict[str, Callable[[], list[bytes]]] = {
     "the most lists": lambda: [b'{"run":[' + b"{}," * ((1 << 17) - 5) + b"{}]}"] * 4,
     "the most numbers": lambda: [b'{"run":[' + b"0," * (MOST_VALUES - 9) + b"0]}"],
     "numbers in many": lambda: [b'{"run":[' + b"0," * 300_000 + b"0]}"] * 20,
-    "nested": lambda: [b"[" * 100_000, b'{"a":' * 100_000],
+    "nested": lambda: [b"[" * 100_000, b'{"a":' * 100_000, b'{"run": 5}', b"5", b'{"run":"a"}'],
     "steps": lambda: [steps_of("0", MOST_VALUES - 999)],
     "steps in many": lambda: [steps_of("0.1", 290_000)] * 20,
     "many that are small": lambda: [b"{}"] * 60_000,
 }
 
 
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("form", ["loose", "packed"])
+LOOSE = (
+    "a text of wide letters",
+    "lists of nothing",
+    "the most lists",
+    "the most numbers",
+    "steps",
+)
+"""What one file can hold; an archive may hold each of them."""
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [("loose", name) for name in LOOSE] + [("packed", name) for name in CONTENTS],
+)
 def test_it_is_read_or_refused_in_little_memory_and_time(
     content: str, form: str, tmp_path: Path
 ) -> None:
@@ -63,7 +75,7 @@ def test_it_is_read_or_refused_in_little_memory_and_time(
     else:
         packed_whole(place, texts)
     assert max(file.stat().st_size for file in place.iterdir()) < MOST_PACKED
-    for command in ("verify", "records"):
+    for command in ("verify", "records") if content == "the most numbers" else ("verify",):
         code, said, used = run([command], tmp_path / "runs")
         assert code in (0, 1) and "Traceback" not in said, said[-2000:]
         assert used.ru_maxrss < 1 << 20, f"{used.ru_maxrss >> 10} MiB"

@@ -215,6 +215,9 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
     plant(RecordStore(here / "runs"), [record, late, make_record()])
     code, out, _ = run("records", "--traced")
     assert code == 0 and record.key in out and make_record().key not in out
+    listed = here / "traced.csv"
+    assert run("records", "--traced", "traced_steps=2", "--export", str(listed))[0] == 0
+    assert set(pd.read_csv(listed)["key"]) == {record.key, late.key}
     code, out, _ = run("records", "--trace-summary", record.key)
     assert code == 0 and "UnsortedSegmentCustomKernel" in out and "time_percent" in out
     for one, first in ((record, 41), (late, 90)):

@@ -415,7 +415,7 @@ def test_what_is_no_json_unpacks_without_end_or_is_a_pipe_is_named_at_once(plant
     file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())
     assert file.stat().st_size < 1 << 19
     assert list(store) == [good] and next(store.unreadable()).endswith(
-        "it unpacks to more than 64 MiB"
+        "it unpacks to more than 32 MiB"
     )
     file.unlink()
     os.mkfifo(file)

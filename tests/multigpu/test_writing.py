@@ -12,8 +12,9 @@ from unittest import mock
 
 import pytest
 
+from multigpu.records.packing import share
 from multigpu.records.record import RecordStore
-from multigpu.writing import check_room, write_whole
+from multigpu.writing import check_room, naming, write_whole
 from tests.factory import make_record
 
 MOMENTS: dict[str, Callable[[OSError], Any]] = {
@@ -89,3 +90,17 @@ def test_room_is_asked_for_before_anything_is_measured_and_not_kept(tmp_path: Pa
     ):
         check_room(tmp_path / "new", 1 << 16)
     assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"),
+        naming(tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with (
+        MOMENTS["half of it is written"](full),
+        pytest.raises(OSError, match=f"{tmp_path}/shared/8x-nvidia-h200"),
+    ):
+        share([make_record()], tmp_path / "shared")

@@ -92,13 +92,13 @@ def _units(run: Run, m: Measurement) -> Found:
 
 
 def _per_sample(run: Run) -> int:
-    """Units of a synthetic sample: tokens of a sequence; words of a source sentence, and of its
-    translation with the sign that starts it. 0: not known.
+    """Units of a synthetic sample: tokens of a sequence, by default the model's context; words of
+    a source sentence, and of its translation with the sign that starts it. 0: not known.
     """
-    length = (run.sequence_length or 0) if run.inputs == "synthetic" else 0
-    return {"words": 2 * length + 1 if length else 0, "tokens": length}.get(
-        description_of(run).unit, 0
-    )
+    model = description_of(run)
+    length = run.sequence_length or (model.config.context if model.unit == "tokens" else 0)
+    each = {"words": 2 * length + 1 if length else 0, "tokens": length}
+    return each.get(model.unit, 0) if run.inputs == "synthetic" else 0
 
 
 def _bytes(run: Run, m: Measurement) -> Found:

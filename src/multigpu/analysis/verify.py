@@ -108,21 +108,31 @@ class Fault(NamedTuple):
 
 class Report(NamedTuple):
     """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
-    by commit and fault. suspects: where those lie, and which they are, that may be no Records.
+    by commit and fault.
     """
 
     checked: Counter[str]
     faults: list[Fault]
     excepted: Counter[tuple[str, str]]
-    suspects: set[tuple[Path, Name]] = set()
+
+    @property
+    def suspects(self) -> set[tuple[Path, Name]]:
+        """Where what may be no Record lies, and which it is."""
+        return {(one.raw.path.resolve(), one.raw[2:4]) for one in self.faults}
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
     """The class of Record that this content is of, if it is of any."""
-    if "method" in (record.get("run") or {}):
+    run = record.get("run")
+    if isinstance(run, dict) and "method" in run:
         return CollectiveRecord
+    return next((kind for field, kind in _kinds_by_field().items() if field in record), None)
+
+
+@lru_cache
+def _kinds_by_field() -> Mapping[str, type[Kept]]:
     added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
-    return next((kind for field, kind in {**added, **KINDS}.items() if field in record), None)
+    return {**added, **KINDS}
 
 
 def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
@@ -157,12 +167,7 @@ def verify(
         if run.status == "ok":
             found += (Fault(raw, what, detail) for what, detail in physics(run, clocks))
     found += (Fault(raw, what, detail) for raw, what, detail in beside_others(runs))
-    suspects = {
-        (one.raw.path.resolve(), (one.raw.key, one.raw.attempt))
-        for one in found
-        if one.what not in (COMMIT, TREE)
-    }
-    return Report(counts, *listed(found, exceptions), suspects)
+    return Report(counts, *listed(found, exceptions))
 
 
 def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
@@ -221,9 +226,9 @@ def highest_clocks(records: Iterable[Record]) -> dict[str, int]:
     """The highest clock at which each kind of GPU was found, in MHz."""
     found: dict[str, int] = {}
     for record in records:
-        for gpu in record.machine.gpus[:1] if record.measurement is not None else ():
-            clocks = (state.sm_clock_mhz for state in record.measurement.device_states)
-            found[gpu] = max([found.get(gpu, 0), *clocks])
+        states = record.measurement.device_states if record.measurement else []
+        for gpu in record.machine.gpus[:1]:
+            found[gpu] = max([found.get(gpu, 0), *(state.sm_clock_mhz for state in states)])
     return found
 
 

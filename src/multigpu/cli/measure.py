@@ -34,6 +34,7 @@ from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
 from multigpu.workloads.sources import check_inputs
+from multigpu.writing import naming
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
@@ -142,8 +143,9 @@ def measure_command(arguments: argparse.Namespace) -> int:
         table = lazy("multigpu.analysis.expected_many:forecasts")(
             store_of(arguments).root, [point.run for point in chosen]
         )
-        arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(arguments.forecast, index=False, float_format="%.6g")
+        with naming(arguments.forecast):
+            arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
+            table.to_csv(arguments.forecast, index=False, float_format="%.6g")
         print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
         return 0
     if arguments.dry_run:

@@ -84,10 +84,8 @@ def records_command(arguments: argparse.Namespace) -> int:
         else:
             print(trace_summary(record).to_string(index=False))
         return 0
-    if arguments.traced:
-        print(trace_table(read_from(arguments))[TRACED].to_string(index=False))
-        return 0
-    frame = frame_of(read_from(arguments))
+    records, listed = read_from(arguments), TRACED if arguments.traced else LISTED
+    frame = trace_table(records)[TRACED] if arguments.traced else frame_of(records)
     for text in arguments.where:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
@@ -99,7 +97,7 @@ def records_command(arguments: argparse.Namespace) -> int:
         export(frame, Path(arguments.export))
         print(f"{len(frame)} Records written to {arguments.export}")
     else:
-        print(frame[LISTED].to_string(index=False) if len(frame) else "no Record matches")
+        print(frame[listed].to_string(index=False) if len(frame) else "no Record matches")
     return 0
 
 

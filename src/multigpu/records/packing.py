@@ -17,6 +17,7 @@ from multigpu.records.archive import Name, write_archives
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import Record, RecordStore
 from multigpu.records.store import RECORD_KINDS, Held, Store, check_same, loose_in, packed_in
+from multigpu.writing import naming
 
 # loose Records that are worth an archive: fewer save little, and every archive is kept for good
 FEWEST = 20
@@ -166,6 +167,7 @@ def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[
             texts[record.place][record.key, record.attempt] = copy.model_dump_json().encode()
     written = []
     for place, own in sorted(texts.items()):
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        written += write_archives(folder / place, own)
+        with naming(folder / place):
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            written += write_archives(folder / place, own)
     return written, left

@@ -26,6 +26,7 @@ from multigpu.writing import check_room, check_size, read_packed, write_whole
 Kind = TypeVar("Kind", bound=Kept)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")  # loose Records and archives, as patterns of `glob`
 ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
+SHORT_BYTES = 1 << 20  # of a longer one no value is quoted
 
 
 class Held(NamedTuple):
@@ -185,15 +186,18 @@ class Store(Generic[Kind]):
         names it if it is none of this kind.
         """
         kind: type[Any] = self.kind_in(held.path.parent.name)
+        text = b""
         try:
-            record: Kind = kind.model_validate_json(held.text())
+            record: Kind = kind.model_validate_json(text := held.text())
             if fault := self.fault(record, held):
                 raise EOFError(fault)
             return record
         except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             words = (
-                refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
+                refusal(error, len(text) < SHORT_BYTES)
+                if isinstance(error, ValidationError)
+                else str(error).splitlines()[0]
             )
             raise ValueError(
                 f"{held} is not {article} {kind.__name__} of this version: {words}"
