@@ -142,9 +142,7 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow
-    column shows its narrow drawing.
-    """
+    """Show a figure as one HTML element; a narrow column shows its narrow drawing."""
     more = csv_link(figure.data, name) if len(figure.data) else ""
     more += explorer_link(figure.link, "Records")
     drawings = _inline(figure, name)
