@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from multigpu.cli.main import OWN_RECORDS, main
+from multigpu.cli.command import OWN_RECORDS
+from multigpu.cli.main import main
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.records.record import TIMING_VERSION, Record
 from multigpu.spec.run import Run

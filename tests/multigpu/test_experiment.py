@@ -425,7 +425,7 @@ def test_the_index_answers_the_question_of_its_file(
 def test_what_the_rules_refuse_stands_with_its_reason_and_stops_no_other(
     tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = "- {placement: [ddp, exp4], precision: [fp32, tf32], reason: Does it round?}"
+    rows = "- {placement: [ddp, exp4], precision: [fp32, tf32], reason: Two roundings.}"
     file, out = points(tmp_path, f"common: {{{COMMON}}}\npoints:\n{rows}\n"), tmp_path / "out"
     assert batch(file, out, progress=False) == 0
     assert counting.read_text().splitlines() == ["ddp 1 {}", "exp4 1 {}"]

@@ -2,6 +2,7 @@
 be typed.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -90,3 +91,17 @@ def test_the_table_of_grids_says_what_their_files_ask() -> None:
         if name in GRIDS:
             assert f"| `{name}` | " in page
     assert page.count("?") >= page.count("\n") - 2 and paths.CHECKOUT is not None
+
+
+def test_jupyter_opens_a_page_of_three_notebooks_and_asks_nothing() -> None:
+    folder = REPOSITORY / "notebooks"
+    start = (folder / "start.md").read_text()
+    linked = re.findall(r"\]\(([^)]+)\)", start)
+    assert linked == ["experiment.ipynb", "your-model.ipynb", "00-front.ipynb"]
+    assert all((folder / name).is_file() for name in linked)
+    recipe = (REPOSITORY / "Makefile").read_text().partition("\nlab: ")[2].partition("\n\n")[0]
+    assert "default_url=/lab/tree/notebooks/start.md" in recipe
+    assert "app_settings_dir=$(CURDIR)/notebooks/lab" in recipe
+    settings = json.loads((folder / "lab" / "overrides.json").read_text())
+    asked = settings["@jupyterlab/apputils-extension:notification"]
+    assert asked == {"fetchNews": "false", "checkForUpdates": False}

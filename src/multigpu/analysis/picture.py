@@ -142,12 +142,9 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow
-    column shows its narrow drawing.
-    """
-    more, records = "", explorer_link(figure.link, "Records")
-    if len(figure.data):
-        more = csv_link(figure.data, name)
+    """Show a figure as one HTML element; a narrow column shows its narrow drawing."""
+    more = csv_link(figure.data, name) if len(figure.data) else ""
+    more += explorer_link(figure.link, "Records")
     drawings = _inline(figure, name)
     if figure.narrow:
         drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(
@@ -157,7 +154,7 @@ def shown(figure: Picture, name: str) -> Shown:
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div'
         ' style="overflow-x:auto;container-type:inline-size">\n'
         f"{drawings}</div>\n"
-        f"<figcaption>{escape(figure.caption)}{more}{records}</figcaption>\n</figure>\n",
+        f"<figcaption>{escape(figure.caption)}{more}</figcaption>\n</figure>\n",
         f"Figure: {figure.finding or name}. {figure.caption}",
     )
 

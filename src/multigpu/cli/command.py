@@ -155,6 +155,15 @@ def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -
         parser.add_argument(option, **usual)
 
 
+OWN_RECORDS = {
+    "batch": "its Records are in the folder that --out names",
+    "compare": "its Records are in the folder that --out names",
+    "fits": "it reads none",
+    "page": "give the notebook's parameter, records=FOLDER",
+}
+"""Commands that no folder of Records can be named to, and why."""
+
+
 def add_everywhere(parser: argparse.ArgumentParser, default: Any) -> None:
     """Give a parser the options that may stand before a command as well as behind it.
     default: of what is not said, `argparse.SUPPRESS` behind the command.

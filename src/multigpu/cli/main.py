@@ -9,6 +9,7 @@ from pathlib import Path
 
 from multigpu.cli.command import (
     COMMANDS,
+    OWN_RECORDS,
     SELECTIONS,
     Parser,
     add_arguments,
@@ -22,14 +23,6 @@ from multigpu.cli.command import (
 )
 from multigpu.grids import GRIDS
 from multigpu.machine.process import end_with_parent
-
-OWN_RECORDS = {
-    "batch": "its Records are in the folder that --out names",
-    "compare": "its Records are in the folder that --out names",
-    "fits": "it reads none",
-    "page": "give the notebook's parameter, records=FOLDER",
-}
-"""Commands that no folder of Records can be named to, and why."""
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -88,7 +88,7 @@ def answered(ranked: Advice) -> str:
     return f"{said}; the next, {others.iloc[0]['name']}, reaches {share:percent interval} of it."
 
 
-def answers(rows: pd.DataFrame, question: str) -> list[str]:
+def answers(rows: pd.DataFrame) -> list[str]:
     """The question's answer as HTML, a sentence, a figure and a table for each model; none where
     fewer than two rows of it were measured.
     """
@@ -96,19 +96,20 @@ def answers(rows: pd.DataFrame, question: str) -> list[str]:
     for number, (model, own) in enumerate(rows.groupby("model", sort=False) if len(rows) else ()):
         if len(own) < 2:
             continue
-        ranked = advise(own, own)
-        title, caption = question or named("model", model), "95% intervals; hollow: a single run."
+        ranked, caption = advise(own, own), "95% intervals; hollow: a single run."
+        rows_shown = ranked.ranked.assign(
+            of_best=ranked.ranked["of_best"].mask(ranked.ranked["standing"].eq("best")),
+            stands=ranked.ranked["standing"].replace({"slower": "", EQUAL: "not told apart"}),
+        )
+        title = f"Rate of each row, {named('model', model)}"
         picture = dots(
-            ranked.ranked.head(20), "rate", "name", title, caption, hue="placement", form="rate"
+            rows_shown.head(20), "rate", "name", title, caption, hue="placement", form="rate"
         )
         columns = "row = name | rate | of best = of_best:percent interval | step_time_s | n"
-        stands = ranked.ranked["standing"].replace(
-            {"slower": "", EQUAL: "not told apart from best"}
-        )
         html.append(
             f'<p class="answer">{answered(ranked)}</p>'
             f"{shown(picture, f'answer-{number}').html}"
-            f"{table(ranked.ranked.assign(stands=stands), f'{columns} | stands').html}"
+            f"{table(rows_shown, f'{columns} | stands').html}"
         )
     return html
 
@@ -152,7 +153,7 @@ def write_index(
     text = TEMPLATE.render(
         title=title,
         summary=summary,
-        answers=answers(measured, tasks[0].row.settings.question),
+        answers=answers(measured),
         rows=rows,
         words=STATUS_WORDS,
     )

@@ -88,10 +88,9 @@ def why_not(given: Mapping[str, Any]) -> str:
 
 def completed(given: Mapping[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """Return the choice, with what must change below `name` for it, or why it cannot be."""
-    why = why_not(given)
     fitting = (other for other in completions(given, name) if not why_not(other))
-    found = dict(given) if not why else next(fitting, None)
-    return (dict(given), why) if found is None else (found, "")
+    found = next(fitting, None)
+    return (dict(given), why_not(given)) if found is None else (found, "")
 
 
 def offered(given: Mapping[str, Any], name: str) -> tuple[list[Any], dict[Any, str]]:
@@ -99,16 +98,11 @@ def offered(given: Mapping[str, Any], name: str) -> tuple[list[Any], dict[Any, s
     cannot. Where none can, what is written in another field is to blame, and all are offered.
     """
     every = choices(name, given)
-    refused = {value: completed({**given, name: value}, name)[1] for value in every}
-    refused = {value: why for value, why in refused.items() if why}
-    return (
-        (every, {})
-        if len(refused) == len(every)
-        else (
-            [value for value in every if value not in refused],
-            refused,
-        )
-    )
+    tried = {value: completed({**given, name: value}, name)[1] for value in every}
+    refused = {value: why for value, why in tried.items() if why}
+    if len(refused) == len(every):
+        return every, {}
+    return [value for value in every if value not in refused], refused
 
 
 def _field(name: str, value: Any, given: Mapping[str, Any]) -> Any:

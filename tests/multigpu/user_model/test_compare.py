@@ -126,6 +126,8 @@ def test_its_records_are_read_by_other_commands(
     )
     assert result.described.name in capsys.readouterr().out
     assert compared(result.folder).table().equals(result.table())
+    assert result.verdict in repr(result) and "ddp" in repr(result), "as papermill logs it"
+    assert "display:flex" in result._repr_html_() or not result.measured("ddp", traced=True)
 
 
 def test_one_gpu_compares_launched_with_captured_steps_and_forecasts_more(result: Result) -> None:
@@ -288,7 +290,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
         cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"
     }
     shown = told["compare"][-1]["data"]["text/html"]
-    assert ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]
+    assert ">ddp</td>" in shown and "samples/s" in told["forecast"][0]["data"]["text/html"]
 
 
 def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the_answer(
