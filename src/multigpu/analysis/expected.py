@@ -180,9 +180,12 @@ def _of_series(
     middle, low, high = (
         units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low")
     )
-    if not tested:  # then no band is narrower than that of costs which one device does not tell
+    own = line.rows[["rate_low", "rate_high"]].div(line.rows["rate"], axis=0)
+    lows, highs = [low, middle * own["rate_low"].min()], [high, middle * own["rate_high"].max()]
+    if not tested:  # then its band is not narrower than one that rests on one device
         cost = _cost(line.first, str(line.first["execution"]), str(line.first["processes"]))
-        low, high = min(low, middle / cost.high), max(high, middle / cost.low)
+        lows, highs = [*lows, middle / cost.high], [*highs, middle / cost.low]
+    low, high = float(np.nanmin(lows)), float(np.nanmax(highs))
     rate = Estimate(middle, low, high, unit=f"{line.first['unit']}/s")
     counts = joined([str(count) for count in line.points.devices])
     run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))

@@ -1,6 +1,7 @@
 """Forecast many Runs."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -13,9 +14,9 @@ from multigpu.spec.run import Run
 
 def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
     """Return the forecast of each of these Runs that can be forecast: fields off their defaults,
-    rate (_low, _high), efficiency, basis.
+    run (its digest), rate (_low, _high), efficiency, basis, foretold_on (today, UTC).
     """
-    rows = []
+    rows, today = [], datetime.now(UTC).date().isoformat()
     for run in {run.digest: run for run in planned if not run.traced_steps}.values():
         fields = run.model_dump(exclude_defaults=True)
         if (
@@ -24,7 +25,7 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
             )
         ) is not None:
             told = " ".join(command_of(fields).split()[4:])
-            rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
-    return pd.DataFrame(
-        rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"]
-    )
+            known = {"fields": told, "run": run.digest, "foretold_on": today}
+            rows.append({**known, **found.as_dict(), "efficiency": found.scaling})
+    rates = ("rate", "rate_low", "rate_high", "efficiency", "basis")
+    return pd.DataFrame(rows, columns=["fields", "run", *rates, "foretold_on"])

@@ -9,17 +9,13 @@ Weak scaling, synchronous steps. On P devices
 c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one,
     from the measured spread of steps.
 I(P), B(P): what the placement's merge takes over links inside a node and between nodes
-    (`forecast_reduction`). x: how often
-the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network
-counts once, however slow the node's links were; but min(1, x) where merging starts before backward
-ends: what hid inside a node hides between nodes, in share.
-j: what no merge can cost, as x stays below MOST: meeting, and what the host does for that. It does
-    not grow with P. Without it, a step that waited for its host on two devices would be forecast
-    to wait the longer, the more bytes a merge moves.
+    (`forecast_reduction`). x: how often that time a merge costs, at most MOST. s: 1; but min(1, x)
+    where merging starts before backward ends: what hid inside a node hides between nodes, in share.
+j: what is left where x would exceed MOST: meeting, and the host's work for it. It does not grow
+    with P, as bytes do.
 h: what the host adds a device.
 
-Two parameters are fitted (least squares of relative errors, none negative), so two counts leave
-nothing to test.
+Two parameters are fitted (least squares of relative errors), so two counts leave nothing to test.
 """
 
 from __future__ import annotations
@@ -37,9 +33,7 @@ from multigpu.analysis.laws import Empirical
 
 PARAMETERS = 2
 MOST = 2.0
-"""Times that a merge can cost what its bytes take over the links: sums after backward cost 1.5, and
-copies between homes up to 1.9 on devices that wait for no host.
-"""
+"""Times its bytes' time over the links that a merge costs: sums after backward cost 1.5."""
 LEVEL = 0.95
 DRAWS = 1000
 
@@ -48,8 +42,7 @@ DRAWS = 1000
 class Points:
     """One job under one placement: what was measured at each count, and what its step moves.
     times_s: of each count, in rising order, the step of each launch (s). noise: of each Record on
-        one device, its timed steps over their
-    mean; none: all replicas are alike. one_process: one dispatches for all.
+        one device, its timed steps over their mean. one_process: one dispatches for all.
     """
 
     devices: tuple[int, ...]
@@ -188,16 +181,12 @@ def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
     """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as
     wide, in logarithms.
     """
-    pairs = [
-        (f"{name}{end}", name) for name in ("step_s", "efficiency") for end in ("_low", "_high")
-    ]
-    return table.assign(
-        **{
-            end: table[name] * (table[end] / table[name]) ** by
-            for end, name in pairs
-            if end in table
-        }
-    )
+    ends = {
+        f"{name}{end}": table[name] * (table[f"{name}{end}"] / table[name]) ** by
+        for name in ("step_s", "efficiency")
+        for end in ("_low", "_high")
+    }
+    return table.assign(**ends)
 
 
 def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:

@@ -28,6 +28,7 @@ from multigpu.analysis.forecast import (
 )
 from multigpu.analysis.forecast_reduction import Demand, Links, NoFormula, demand_of
 from multigpu.analysis.limits import ceilings
+from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import WIRE_BYTES
 from multigpu.workloads import find_model
@@ -143,36 +144,25 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
     )
 
 
-def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """Return the bytes that a step of these rows' Runs moves (rows of the frame, one series).
-    NoFormula: nothing says it.
+def demand_of_point(row: Mapping[str, Any], units: float) -> Demand:
+    """Return the bytes that a step of a point's Run moves; units: that a replica passes in a step,
+    padding among them. NoFormula: nothing says it.
     """
-    first = rows.iloc[0]
-    if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):
+    if not missing(row["all_reduce_spec"]) or not missing(row["model_parallel"]):
         raise NoFormula(
-            f"{first['placement']}: its all-reduce or its cut of the model is one that no formula"
+            f"{row['placement']}: its all-reduce or its cut of the model is one that no formula"
             " here follows"
         )
     placement, variables = (
-        find_placement(first["placement"]),
-        find_model(first["workload"], first["model"]).variables,
+        find_placement(str(row["placement"])),
+        find_model(str(row["workload"]), str(row["model"])).variables,
     )
     tables = sum(variable.kind == "embedding" for variable in variables)
-    looked_up = 0.0
-    if tables and placement.travels == "rows":
-        if first["unit"] != "words":
-            raise NoFormula(
-                f"{first['placement']}: how many rows a step looks up is known for words only"
-            )
-        looked_up = (
-            float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean()) / tables
-        )
-    return demand_of(
-        placement,
-        variables,
-        looked_up,
-        4 if pd.isna(first["wire_dtype"]) else WIRE_BYTES[first["wire_dtype"]],
-    )
+    by_row = tables and placement.travels == "rows"
+    if by_row and row["unit"] != "words":
+        raise NoFormula(f"{placement.name}: how many rows a step looks up is known for words only")
+    item_bytes = 4 if missing(row["wire_dtype"]) else WIRE_BYTES[str(row["wire_dtype"])]
+    return demand_of(placement, variables, units / tables if by_row else 0.0, item_bytes)
 
 
 def noise_of(
@@ -192,9 +182,9 @@ def _points(rows: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Points:
     times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
     noise = () if one_process else noise_of(steps, rows.loc[rows["devices"] == 1, "key"].tolist())
-    return Points(
-        tuple(times.index.tolist()), tuple(times), demand_of_rows(rows), noise, one_process
-    )
+    units = float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean())
+    demand = demand_of_point(rows.iloc[0], units)
+    return Points(tuple(times.index.tolist()), tuple(times), demand, noise, one_process)
 
 
 def lines_of(
@@ -215,15 +205,14 @@ def lines_of(
     ]
     ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
     found = []
-    for _, series in table.groupby(list(SERIES), dropna=False, sort=False):
-        if len(series) > 1:
-            rows = series.sort_values("devices")
-            own = ok.loc[
-                [key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]
-            ]
-            links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
-            with suppress(NoFormula):
-                found.append(Series(rows, _points(own, steps), links))
+    numbers = table.groupby(list(SERIES), dropna=False, sort=False).ngroup()
+    several = numbers.duplicated(keep=False)
+    for _, series in table[several].groupby(numbers[several], sort=False):
+        rows = series.sort_values("devices")
+        own = ok.loc[[key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]]
+        links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
+        with suppress(NoFormula):
+            found.append(Series(rows, _points(own, steps), links))
     return _with_spread(found)
 
 

@@ -31,21 +31,12 @@ from multigpu.analysis.boots import FORMS
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import SERIES
-from multigpu.analysis.forecast_lines import NETWORK, measured_links
-from multigpu.analysis.forecast_reduction import (
-    Demand,
-    Links,
-    NoFormula,
-    demand_of,
-    reduction_seconds,
-)
+from multigpu.analysis.forecast_lines import NETWORK, demand_of_point, measured_links
+from multigpu.analysis.forecast_reduction import Links, NoFormula, reduction_seconds
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.statistics import LEVEL
-from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
-from multigpu.placements.step_bytes import WIRE_BYTES
-from multigpu.workloads import find_model
 
 KINDS = ("beside", "after", "homes")
 """Of a merge: summed while backward runs, summed or copied after it, to and from homes."""
@@ -56,7 +47,7 @@ FEWEST = 8
 SAME = ("machine", "placement", "model", "batch_size", "devices", "n")
 TAKEN = (
     *SAME,
-    *("execution", "processes", "jitter_s", "step_time_s", "rate", "workload"),
+    *("execution", "processes", "jitter_s", "step_time_s", "rate", "workload", "unit"),
     *("wire_dtype", "all_reduce_spec", "model_parallel"),
 )
 TABLE = Path(__file__).parent / "merge_cost.yaml"
@@ -134,31 +125,6 @@ def kind_of(placement: str) -> str:
     return "beside" if row.overlap else "after"
 
 
-@cache
-def _demand(placement: str, workload: str, model: str, rows: float, item_bytes: int) -> Demand:
-    return demand_of(
-        find_placement(placement), find_model(workload, model).variables, rows, item_bytes
-    )
-
-
-def merge_seconds(row: Mapping[str, Any], devices: int, links: Links) -> float:
-    """Return I(P) of a point's placement on so many devices, s. NoFormula: nothing says it."""
-    if not missing(row["all_reduce_spec"]) or not missing(row["model_parallel"]):
-        raise NoFormula(f"{row['placement']}: its all-reduce or its cut has no formula here")
-    placement = find_placement(str(row["placement"]))
-    variables = find_model(str(row["workload"]), str(row["model"])).variables
-    tables = sum(variable.kind == "embedding" for variable in variables)
-    units = float(row["rate"]) * float(row["step_time_s"]) / int(row["devices"])
-    demand = _demand(
-        placement.name,
-        str(row["workload"]),
-        str(row["model"]),
-        units / tables if tables and placement.travels == "rows" else 0.0,
-        4 if missing(row["wire_dtype"]) else WIRE_BYTES[str(row["wire_dtype"])],
-    )
-    return sum(reduction_seconds(demand, devices, links))
-
-
 def merges(points: pd.DataFrame, links: Mapping[str, Links]) -> pd.DataFrame:
     """Pair every weakly scaled point on several devices with its own series on one, of a machine.
 
@@ -185,11 +151,12 @@ def merges(points: pd.DataFrame, links: Mapping[str, Links]) -> pd.DataFrame:
 
 def _pair(one: Mapping[str, Any], row: Mapping[str, Any], links: Mapping[str, Links]) -> Any:
     jitter = one["jitter_s"] / one["step_time_s"]
+    demand = demand_of_point(one, float(one["rate"]) * float(one["step_time_s"]))
     return {name: row[name] for name in SAME} | {
         "form": form_of(one["execution"], one["processes"], jitter),
         "kind": kind_of(row["placement"]),
         "compute_s": float(one["step_time_s"]),
-        "merge_s": merge_seconds(one, int(row["devices"]), links[one["machine"]]),
+        "merge_s": sum(reduction_seconds(demand, int(row["devices"]), links[one["machine"]])),
         "step_s": float(row["step_time_s"]),
     }
 

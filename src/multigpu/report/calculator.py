@@ -21,7 +21,7 @@ TEMPLATE = Environment(
     loader=PackageLoader("multigpu.report", "."), autoescape=True, keep_trailing_newline=True
 ).get_template("calculator.html.j2")
 PRECISIONS = ("bf16", "tf32", "fp32")
-FIRST = "resnet50_v1.5"
+FIRST = "gpt2_774m"
 PARTS = {
     "variables": "variables",
     "gradients": "gradients",
@@ -58,9 +58,10 @@ def measured_points(points: pd.DataFrame) -> list[dict[str, Any]]:
         model=list(every["models"]),
     )
     found = [
-        {name: row[name] for name in ("placement", "devices", "n")}
+        {name: row[name] for name in ("placement", "devices", "precision", "n")}
         | {name: every["models"][row["model"]][name] for name in ("parameters", "flops")}
-        | {"model": WORDS["model"].get(row["model"], row["model"]), "batch": row["batch_size"]}
+        | {"name": row["model"], "model": WORDS["model"].get(row["model"], row["model"])}
+        | {"batch": row["batch_size"]}
         | {"form": row["execution"], "step_ms": float(f"{1e3 * row['step_time_s']:.5g}")}
         | _samples(row)
         | {"command": measure_command(run_of(row))}
@@ -96,7 +97,7 @@ def calculator(study: Study) -> Shown:
         "measured": measured_points(study.points),
         "memory": formulas.MEMORY,
         "words": PARTS,
-        "first": FIRST,
+        "first": FIRST if FIRST in every["models"] else next(iter(every["models"])),
     }
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Shown(

@@ -5,7 +5,7 @@ bands that hold.
 import importlib.util
 import json
 import math
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,18 @@ from py_mini_racer import MiniRacer
 from multigpu import paths
 from multigpu.analysis import calculator
 from multigpu.analysis.forecast_reduction import Links, demand_of, reduction_seconds
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.merge_cost import kind_of, merge_costs
+from multigpu.analysis.points import Missing, points
 from multigpu.analysis.read import frames
 from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
+from multigpu.report.calculator import calculator as page_calculator
 from multigpu.spec.model import Variable, optimizer_of
+from multigpu.spec.parse import parse_fields
 from multigpu.workloads import description_of
+from tests.factory import make_point
 
 LINKS = Links(4e11, 5e10, 4e-7, 8, 5e10, 5e-6)
 FIXED = {
@@ -130,3 +135,21 @@ def test_the_committed_numbers_are_those_of_the_records_and_their_bands_hold() -
     for name, own in held.groupby("what")["held"]:
         assert len(own) > 400 and 0.90 <= own.mean() <= 0.98, name
     assert isinstance(held, pd.DataFrame)
+
+
+def test_a_page_carries_its_measured_points_and_none_of_gpus_without_links() -> None:
+    planted = make_point([1e3] * 5, launches="abcde", workload="cnn", devices=4)
+    table = points(frame_of([*planted, *make_point([400.0], workload="cnn", devices=1)]))
+    html = page_calculator(SimpleNamespace(points=table, machine="planted")).html
+    data = json.loads(html.partition('id="calculator-data">')[2].partition("</script>")[0])
+    four, alone = sorted(data["measured"], key=lambda one: -one["devices"])
+    samples = 4 * four["batch"] / (four["step_ms"] / 1e3)
+    assert four["rate"] == pytest.approx(samples, rel=1e-3) and four["n"] == 5
+    assert four["low"] < four["rate"] < four["high"] and alone["low"] is None
+    words = four["command"].split()
+    assert words[:4] == ["python", "-m", "multigpu", "measure"]
+    assert build_run(**parse_fields(words[4:])).devices == 4
+    assert calculator.javascript() in html and "http" not in html
+    unknown = table.assign(gpu="NVIDIA Nothing")
+    with pytest.raises(Missing, match="were not measured"):
+        page_calculator(SimpleNamespace(points=unknown, machine="planted"))

@@ -153,7 +153,9 @@ def planted(c=10.0, x=1.0, counts=(1, 2, 4), placement="ddp", spread=0.004, **fi
     links = of_records.measured_links("NVIDIA H200", no_collectives(), Links(1.0))
     for p in counts:
         first = make_point([1e3], placement=placement, devices=p, workload="cnn", **fields)
-        inside = reduction_seconds(of_records.demand_of_rows(frame_of(first)), p, links)[0]
+        inside = reduction_seconds(
+            of_records.demand_of_point(frame_of(first).iloc[0], 1.0), p, links
+        )[0]
         rates = 64 * p / (1e-3 * c + x * inside) * np.exp(generator.normal(0, spread, 5))
         records += make_point(
             list(rates), launches="abcde", placement=placement, devices=p, workload="cnn", **fields
