@@ -1,10 +1,11 @@
 """What a step of a user's PyTorch job holds beside variables, gradients and optimizer states: found
-by passing few samples forward and backward on the CPU, every storage followed while it lives.
+by passing few samples forward and backward, every storage followed while it lives.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -67,10 +68,12 @@ def _step_bytes(job: Job, module: nn.Module, rows: int | None, precision: Precis
     all), without the parameters' gradients.
     """
     structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
-    batch = tensors_of([array[:rows] for array in arrays], torch.float32)
+    device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
+    few = tensors_of([array[:rows] for array in arrays], torch.float32)
+    batch = {name: tensor.to(device) for name, tensor in few.items()}
     mixed: AbstractContextManager[Any] = nullcontext()
     if precision in ("bf16", "fp16"):
-        mixed = torch.autocast("cpu", torch.bfloat16)
+        mixed = torch.autocast(device.type, torch.bfloat16)
     live = LiveBytes()
     for tensor in [*module.parameters(), *module.buffers()]:
         live.leave_out(tensor)
@@ -115,19 +118,23 @@ def activations_of(
         return through(job.batch_size, whole, job.batch_size, whole)
 
 
-def told_of(job: Job) -> dict[str, Any]:
+def told_of(job: Job, devices: Sequence[str] = ("cpu",)) -> dict[str, Any]:
     """Return what a batch holds on a device as a description tells it: by whether blocks are
     recomputed, as far as any repeat; or why that cannot be followed, which stops nothing.
+
+    devices: where it is tried, one after the other.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    try:
-        module = own_module(job)
-        for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):
-            if (one := activations_of(job, job.precision, recomputed, module)) is not None:
-                found[way] = lines_of(one)
-    except MemoryError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split())[:150]
-        return {"unforecast": f"{type(error).__name__}: {why}"}
-    return {"activations": found}
+    why = ""
+    for device in devices:
+        found: dict[str, list[tuple[float, float]]] = {}
+        try:
+            module = own_module(job).to(device)
+            for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):
+                if (one := activations_of(job, job.precision, recomputed, module)) is not None:
+                    found[way] = lines_of(one)
+            return {"activations": found}
+        except MemoryError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
+    return {"unforecast": why}

@@ -75,9 +75,7 @@ def _by_links(result: Result, placed: Placed, devices: int, demand: Demand) -> E
     gpu = run.device_type == "cuda" and result.records[0].machine.gpus[0]
     links = (
         measured_links(
-            gpu,
-            where(collectives_frame(paths.COLLECTIVES), status="ok", dtype="fp32"),
-            NETWORK,
+            gpu, where(collectives_frame(paths.COLLECTIVES), status="ok", dtype="fp32"), NETWORK
         )
         if gpu
         else None

@@ -114,7 +114,8 @@ def describe(
         if again is not None:
             rows = few if drawn.few else job.batch_size
             again.give(examination.stored, structure, arrays, rows, replicas)
-        if framework == "torch" and not timed and gpu_count():
+        on_gpus = framework == "torch" and not timed and gpu_count() > 0
+        if on_gpus:
             described = on_a_gpu(examination, named, code)
         else:
             described = examination.described(named, bool(named), code, timed)
@@ -128,7 +129,9 @@ def describe(
         described = described.model_copy(update=making_of(job, framework, replicas))
         if framework == "torch":
             library = importlib.import_module("multigpu.user_model.activations")
-            described = described.model_copy(update=library.told_of(job))
+            described = described.model_copy(
+                update=library.told_of(job, ("cuda", "cpu") if on_gpus else ("cpu",))
+            )
             library = importlib.import_module("multigpu.user_model.scored")
             described = described.model_copy(update=library.score_of(job))
         if again is not None:

@@ -18,14 +18,7 @@ from multigpu.analysis.show import table
 from multigpu.records.trace import Part
 from multigpu.spec.model import Model
 from multigpu.user_model.fits import GIB, memories_of, room_of
-from multigpu.user_model.parts import (
-    COMPUTING,
-    INPUT,
-    MERGING,
-    REST,
-    SHARED,
-    traced_of,
-)
+from multigpu.user_model.parts import COMPUTING, INPUT, MERGING, REST, SHARED, traced_of
 from multigpu.user_model.placed import USUAL
 from multigpu.workloads import description_of
 

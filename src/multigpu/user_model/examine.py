@@ -25,10 +25,7 @@ from multigpu.workloads.own.job import Job
 SAMPLES = 4
 FLAT = 1e-12  # of the largest gradient in fp64: a smaller one is zero but for rounding
 # how far two losses of one computation may be apart, relative to them
-EQUAL = {
-    "fp64": 1e-9,
-    "fp32": 1e-5,
-}
+EQUAL = {"fp64": 1e-9, "fp32": 1e-5}
 
 Precision = Literal["fp32", "fp64"]
 

@@ -173,11 +173,7 @@ def _answered(request: Request) -> dict[str, str | int]:
             traceback.print_exc()
         what = f"job {job.title!r}" if job else request.named
         return {"error": sentence(what, error, job.made_at if job else "")}
-    return {
-        "name": described.name,
-        "batch_size": job.batch_size,
-        "precision": job.precision,
-    }
+    return {"name": described.name, "batch_size": job.batch_size, "precision": job.precision}
 
 
 def main() -> None:

@@ -24,10 +24,7 @@ def making_of(job: Job, framework: str, replicas: int) -> dict[str, Any]:
     while sum(took_s) < LOOKED_S and len(took_s) < MOST:
         took_s.append(_made_s(batches, 1 + len(took_s)))
     drawn = callable(job.batch) and not hasattr(job.batch, "__iter__")
-    return {
-        "batch_s": median(took_s),
-        "batch_by": "batch()" if drawn else type(job.batch).__name__,
-    }
+    return {"batch_s": median(took_s), "batch_by": "batch()" if drawn else type(job.batch).__name__}
 
 
 def _made_s(batches: Any, step: int) -> float:

@@ -102,11 +102,7 @@ def orders(arrays: list[np.ndarray], rows: int) -> Iterator[np.ndarray]:
 def halves(step: Step, arrays: list[np.ndarray]) -> tuple[Gram, list[float]]:
     """The products of gradients of a batch and of its halves, and the three losses."""
     middle = len(arrays[0]) // 2
-    batches = [
-        arrays,
-        [array[:middle] for array in arrays],
-        [array[middle:] for array in arrays],
-    ]
+    batches = [arrays, [array[:middle] for array in arrays], [array[middle:] for array in arrays]]
     tried = [step(batch) for batch in batches]
     joined, first, second = (gradients for _, gradients in tried)
     return gram(joined, first, second), [loss for loss, _ in tried]
@@ -158,10 +154,7 @@ def unequal(step: Step, arrays: list[np.ndarray], rows: int) -> tuple[Gram, list
 
 
 def note_of(
-    step: Step,
-    arrays: list[np.ndarray],
-    rows: int,
-    without_norms: AbstractContextManager[bool],
+    step: Step, arrays: list[np.ndarray], rows: int, without_norms: AbstractContextManager[bool]
 ) -> str:
     """Why what is trained depends on how a batch is shared out; "" where it does not.
 

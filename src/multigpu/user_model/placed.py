@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -61,7 +62,11 @@ def command_of(run: Run, described: Described) -> str:
     levers += ["micro_steps"] if (run.micro_steps or 1) != described.micro_steps else []
     levers += ["precision"] if changes_precision(run) else []
     if described.file:
-        words = ["python -m multigpu compare", described.job, f"--placements {run.placement}"]
+        words = [
+            "python -m multigpu compare",
+            shlex.quote(described.job),
+            f"--placements {run.placement}",
+        ]
         words += [f"--devices {run.devices}"] if run.devices > 1 else []
         words += [f"--levers {','.join(levers)}"] if levers else []
         return " ".join([*words, f"--device-type {run.device_type}", "--out again"])

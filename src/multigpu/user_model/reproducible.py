@@ -178,10 +178,7 @@ def notes_of(both: list[dict[str, Any]]) -> list[str]:
 
 
 def told_of(
-    described: Described,
-    title: str,
-    both: list[dict[str, Any]] | None,
-    here: Sequence[np.ndarray],
+    described: Described, title: str, both: list[dict[str, Any]] | None, here: Sequence[np.ndarray]
 ) -> Described:
     """The description with what two new processes found; a JobError where one failed. here: the
     first batch of the first device as this process drew it.

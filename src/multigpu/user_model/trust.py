@@ -130,9 +130,7 @@ def doubts_of(
     if base is None or run.devices == 1 or pd.isna(row["speedup"]):
         return found
     limit = reach(
-        find_placement(run.placement),
-        run.devices,
-        update_share(run, float(base["step_time_s"])),
+        find_placement(run.placement), run.devices, update_share(run, float(base["step_time_s"]))
     )
     speedup = estimate(row, "speedup")
     least = speedup.low if speedup.known else speedup.value

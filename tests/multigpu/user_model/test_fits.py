@@ -16,8 +16,9 @@ from torch.nn import functional as F
 import multigpu
 from multigpu.cli.main import main
 from multigpu.spec.errors import JobError
-from multigpu.user_model.activations import LiveBytes, PerBatch, activations_of, through
+from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.fits import GIB, StepMemory, fits
+from multigpu.user_model.per_batch import PerBatch, lines_of, per_batch, through
 from multigpu.workloads.own.batches import put_together, taken_apart
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
@@ -42,6 +43,29 @@ def test_a_step_s_memory_by_hand() -> None:
     assert memory.peak(9) == 5_000 + 100 + 10 * 3, "the largest of four parts has three samples"
     assert memory.largest_batch(5_400) == 4 * 30
     assert memory.largest_batch(5_000) == 0
+
+
+def test_the_lines_that_are_kept_tell_as_much_as_every_moment() -> None:
+    draw = np.random.default_rng(0)
+    for count in (1, 2, 50):
+        found = PerBatch(draw.uniform(0, 1e6, count), draw.uniform(0, 1e4, count))
+        kept = per_batch(lines_of(found))
+        assert len(kept.each) <= count
+        for samples in (1, 3, 40, 1_000, 10**6):
+            assert kept.of(samples) == found.of(samples)
+        for room in (1e4, 1e6, 3e7):
+            assert kept.most_samples(room) == found.most_samples(room)
+
+
+def test_what_cannot_be_followed_is_told_and_stops_nothing() -> None:
+    job = Job(Net, pair, lambda out, target: (out - target).mean(), batch_size=16)
+    assert told_of(job, ("nowhere", "cpu")) == told_of(job) != told_of(job, ("nowhere",))
+    assert "nowhere" in told_of(job, ("nowhere",))["unforecast"]
+    broken = Job(Net, pair, lambda out, target: out[:, 3, 3].mean(), batch_size=4)
+    assert told_of(broken).keys() == {"unforecast"}
+    deep = told_of(MODELS["deep"])["activations"]
+    plain, recomputed = (per_batch(deep[way]) for way in ("as written", "recomputed"))
+    assert recomputed.of(LARGE) < 0.5 * plain.of(LARGE)
 
 
 def test_storages_are_counted_while_they_live_and_views_are_not() -> None:

@@ -12,7 +12,7 @@ from multigpu.spec.run import Run
 from multigpu.user_model.candidates import changed
 from multigpu.user_model.drawings import PART_OF, shown_memory, shown_parts, six_parts
 from multigpu.user_model.fits import GIB, memories_of, room_of, those_that_fit
-from multigpu.user_model.page import page
+from multigpu.user_model.page import page, remarks
 from multigpu.user_model.placed import ONE, command_of
 from multigpu.user_model.verdict import answer
 from tests.factory import make_machine
@@ -93,6 +93,15 @@ def test_a_page_that_goes_on_says_so_and_loads_itself_anew() -> None:
     assert "<svg" in over and "<svg" not in going_on
     for told in (going_on, over):
         assert "times one device" in told and "Does it fit" in told
+
+
+def test_what_evaluating_takes_is_told_beside_the_steps() -> None:
+    points = planted("ddp", 1, STEADY), planted("ddp", 2, DDP)
+    told = "evaluate gives 2.31 before training and takes 12.0 ms on one of this computer's CPUs"
+    assert any(
+        told in remark for remark in remarks(result_of(*points, score=2.31, evaluate_s=0.012))
+    )
+    assert not any("evaluate" in remark for remark in remarks(result_of(*points)))
 
 
 def test_each_row_has_the_command_that_measures_it() -> None:
