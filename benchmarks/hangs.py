@@ -233,7 +233,7 @@ def planted(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = context or multiprocessing.get_context("spawn")
+    context = context or multiprocessing.get_context("spawn")  # CUDA cannot be forked
     ranks = [
         context.Process(target=work, args=(rank, case, backend, port, str(folder), mended))
         for rank in range(2)
@@ -268,14 +268,18 @@ def main() -> int:
     if arguments.backend == "nccl" and torch.cuda.device_count() < 2:
         print("hangs.py --backend nccl needs two GPUs: this machine has fewer", file=sys.stderr)
         return 2
+    context = None
+    if arguments.backend == "gloo":
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch._dynamo", "hangs"])
     rows = []
     for case in arguments.case or CASES:
         with tempfile.TemporaryDirectory() as folder:
-            words = planted(case, Path(folder), arguments.backend)
+            words = planted(case, Path(folder), arguments.backend, context=context)
             dumps = [read_dump(path) for path in sorted(Path(folder).glob("*_rank_*"))]
             named = told(find_stuck(dumps))[0]
         with tempfile.TemporaryDirectory() as folder:
-            mended = planted(case, Path(folder), arguments.backend, mended=True)
+            mended = planted(case, Path(folder), arguments.backend, True, context)
         rows.append(
             {
                 "case": case,

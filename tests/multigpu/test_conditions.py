@@ -9,7 +9,8 @@ import pytest
 
 from multigpu.build import build_run
 from multigpu.cli import doctor
-from multigpu.cli.doctor import clock_lines, link_lines, port_lines, thread_lines
+from multigpu.cli.doctor import clock_lines, link_lines, port_lines
+from multigpu.cli.doctor_host import launch_lines, launch_us, thread_lines, worker_lines
 from multigpu.engines.torch import session as engine
 from multigpu.engines.torch.session import SPARE, measure_energy
 from multigpu.machine.surroundings import GpuLook
@@ -295,3 +296,19 @@ def test_ports_say_what_is_refused_and_what_was_allowed(monkeypatch: pytest.Monk
     )
     monkeypatch.setenv(doctor.OPEN_PORTS, "1")
     assert "are open" in (said := "\n".join(port_lines())) and "127.0.0.1" in said
+
+
+def test_doctor_says_what_links_launches_and_workers_mean_here() -> None:
+    pair = [["self", "PCIe"], ["PCIe", "self"]]
+    said = "\n".join(link_lines(pair, [[True, False], [False, True]]))
+    assert "here that means" in said and "over PCIe" in said
+    fast = [["self", "NVLink"], ["NVLink", "self"]]
+    said = "\n".join(link_lines(fast, [[True] * 2] * 2))
+    assert "here that means" not in said and "PCIe" not in said
+    assert "takes 8 ms or more" in "".join(launch_lines(8.0, True))
+    assert "slow" not in "".join(launch_lines(8.0, True))
+    assert "that is slow" in "".join(launch_lines(25.0, True))
+    assert "each operation" in "".join(launch_lines(2.0, False))
+    assert "7 input workers for each of 2" in "".join(worker_lines(16, 2))
+    assert "no room for input workers beside 2" in "".join(worker_lines(2, 2))
+    assert 0 < launch_us(50) < 1e5

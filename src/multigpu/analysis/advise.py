@@ -3,7 +3,7 @@ carrying it out, ranked.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,7 @@ from multigpu.analysis.query import (
     query,
     semantics,
 )
-from multigpu.analysis.words import (
-    job_words,
-    plural,
-)
+from multigpu.analysis.words import job_words, missing, plural
 from multigpu.machine.machine import this_machine
 
 
@@ -132,8 +129,8 @@ def rankings(
             jobs, key=lambda group: (-int(group["rate_low"].notna().sum()), -len(group))
         )
     left = [
-        f"  {job_words(group.iloc[0])}, {group.iloc[0]['machine']}: {plural(len(group), 'way')}"
-        for group in groups[most:]
+        f"  {name}: {plural(len(group), 'way')}"
+        for name, group in zip(_told_apart(groups[most:]), groups[most:], strict=True)
     ]
     head = (
         [
@@ -147,3 +144,16 @@ def rankings(
         advise(group, where(points, machine=group.iloc[0]["machine"])) for group in groups[:most]
     ]
     return advices, "\n".join([*head, *left[:8]])
+
+
+def _told_apart(groups: Sequence[pd.DataFrame]) -> list[str]:
+    """Return the jobs in words, with the fields in which those differ whose words are the same."""
+    rows = [group.iloc[0] for group in groups]
+    words = [f"{job_words(row)}, {row['machine']}" for row in rows]
+    told = []
+    for row, own in zip(rows, words, strict=True):
+        alike = [other for other, its in zip(rows, words, strict=True) if its == own]
+        apart = [name for name in SAME if len({str(other[name]) for other in alike}) > 1]
+        more = [f"{name} {'unset' if missing(row[name]) else row[name]}" for name in apart]
+        told.append(", ".join([own, *more]))
+    return told

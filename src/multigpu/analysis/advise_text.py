@@ -18,6 +18,7 @@ from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.query import (
+    command_of,
     measure_command,
     run_of,
 )
@@ -191,6 +192,8 @@ def advised(
         )
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
+    if not found and not ahead:
+        rest += f" This measures one: `{command_of(fields)}`"
     short = [
         row
         for one in found

@@ -31,6 +31,9 @@ from multigpu.workloads import description_of, workloads
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
 
+SHORT_STEP_S = 0.005
+"""Below it what the host does for a step, a merge or a launch among it, is no small part."""
+
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
 
 DRAWS = 200
@@ -43,7 +46,7 @@ DEFAULTS = {"placement": "ddp", "batch_size": 32}
 @dataclass(frozen=True)
 class Expected:
     """A forecast. rate: units/s, with its band; basis: what it rests on, in words; scaling: rate
-    over that of as many single devices.
+    over that of as many single devices; NaN where that is not known.
     """
 
     run: Run
@@ -62,9 +65,13 @@ class Expected:
             if self.rate.known
             else "its band is not known"
         )
-        scaling = (
-            f", {Estimate(self.scaling):percent} of perfect scaling" if self.run.devices > 1 else ""
-        )
+        scaling = ""
+        if self.run.devices > 1:
+            scaling = (
+                "; how it scales is not known, and small models lose on several devices"
+                if math.isnan(self.scaling)
+                else f", {Estimate(self.scaling):percent} of perfect scaling"
+            )
         return (
             f"Forecast, not a measurement: {way} should train {self.rate:rate} ({ends}) on"
             f" {on}{scaling}, from {self.basis}.\nThis measures it: `{measure_command(self.run)}`"
@@ -76,7 +83,7 @@ class Expected:
             "rate": self.rate.value,
             "rate_low": number(self.rate.low),
             "rate_high": number(self.rate.high),
-            "scaling": self.scaling,
+            "scaling": number(self.scaling),
         }
         return figures | {
             "unit": self.rate.unit,

@@ -14,7 +14,7 @@ from multigpu.analysis.advise_text import point_dict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
-from multigpu.analysis.query import semantics
+from multigpu.analysis.query import command_of, semantics
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -268,6 +268,8 @@ def explained(
         if found or not any("=" in word for word in words)
         else expected(runs, parse_fields(words), machine)
     )
+    if none.startswith("No Record") and not ahead:
+        none += f" This measures one: `{command_of(parse_fields(words))}`"
     if form == "json":
         return json.dumps(
             {

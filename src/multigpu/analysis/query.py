@@ -120,9 +120,7 @@ def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None) -> str:
-    """That no Record has these fields, which of them is to blame, and the command that measures
-    one.
-    """
+    """That no Record has these fields, and which of them is to blame."""
     rows, why = (points if machine is None else where(points, machine=machine)), ""
     for name, value in fields.items():
         left = where(rows, **{name: value})
@@ -131,10 +129,7 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
             why = f"{name} = {value}" + (f" (measured are {there})" if there else "")
             break
         rows = left
-    return (
-        f"No Record{f' of {machine}' if machine else ''} has {why or 'these fields'}. This measures"
-        f" one: `{command_of(fields)}`"
-    )
+    return f"No Record{f' of {machine}' if machine else ''} has {why or 'these fields'}."
 
 
 def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
@@ -220,19 +215,26 @@ def run_of(row: Any) -> Run:
     )
 
 
+def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with those that every Run needs: the first model that they leave, under ddp."""
+    model = fields.get("model")
+    name = fields.get("workload") or next(
+        (one.name for one in workloads().values() if model in one.models), next(iter(workloads()))
+    )
+    first = {"model": next(iter(find_workload(str(name)).models), "...")}
+    return {"workload": name, **first, "placement": "ddp", "batch_size": 32} | dict(fields)
+
+
 def command_of(fields: Mapping[str, Any]) -> str:
-    """`python -m multigpu measure` with these fields; those that every Run needs and that are not
-    named stand open ("...").
+    """`python -m multigpu measure` with these fields, and those that every Run needs
+    (`completed`).
     """
-    needed = {name: "..." for name, field in Run.model_fields.items() if field.is_required()}
     told = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in (needed | dict(fields)).items()
+        for name, value in completed(fields).items()
     }
     words = [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in told.items()
     ]
-    return "python -m multigpu measure " + " ".join(
-        shlex.quote(word) if not word.endswith("=...") else word for word in words
-    )
+    return "python -m multigpu measure " + " ".join(map(shlex.quote, words))

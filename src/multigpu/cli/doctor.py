@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from multigpu.cli.doctor_host import launch_lines, launch_us, thread_lines, worker_lines
 from multigpu.cli.measure import store_of
 from multigpu.lazy import lazy
 from multigpu.machine.machine import (
@@ -147,8 +148,18 @@ def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) 
             f"peers       no access between GPUs {shown}: what they exchange passes through the"
             " host's memory"
         )
+        yield (
+            "peers       here that means: large models, and small batches, gain least from a second"
+            " GPU, and placements that copy variables lose most; `measure peer_access=off` shows"
+            " the same on peers"
+        )
     else:
         yield "peers       every GPU has access to every other's memory"
+    if kinds["PCIe"]:
+        yield (
+            "links       over PCIe a gradient reduction takes as long as its bytes over the slowest"
+            " such link, many times what NVLink needs: `python -m multigpu collectives` times it"
+        )
 
 
 def most_clock_mhz(index: int) -> int:
@@ -173,35 +184,6 @@ def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Ite
             yield f"clocks      GPU {place} is slowed: {', '.join(look.slowed)}"
         if look.others:
             yield f"clocks      GPU {place} is used by {look.others} other processes now"
-
-
-def thread_lines(cores: int, processes: int, told: str | None) -> Iterator[str]:
-    """How many threads each process of a launch computes with, and whether what the environment
-    asks for exceeds the cores.
-    """
-    each, own = (
-        max(1, cores // processes),
-        f"{processes} processes that a script of your own starts",
-    )
-    yield (
-        f"threads     {each} in each of {processes} processes of a launch, which share {cores}"
-        " cores, whatever OMP_NUM_THREADS says"
-    )
-    if told and told.isdecimal() and int(told) * processes > cores:
-        yield (
-            f"threads     OMP_NUM_THREADS={told} would be {int(told) * processes} threads in {own}:"
-            f" set {each}"
-        )
-    elif not told and processes > 1:
-        yield (
-            f"threads     {own} want OMP_NUM_THREADS={each}: without it PyTorch takes all cores in"
-            " each"
-        )
-    if processes > cores:
-        yield (
-            f"threads     {processes} processes wait for each other on {cores} cores: steps that"
-            " the host launches are slowed"
-        )
 
 
 def port_lines() -> Iterator[str]:
@@ -251,6 +233,9 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     else:
         yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
     yield from thread_lines(machine.cores, gpu_count() or 2, os.environ.get("OMP_NUM_THREADS"))
+    yield from worker_lines(machine.cores, gpu_count() or 2)
+    if framework_version("torch") != "none":
+        yield from launch_lines(launch_us(), bool(gpu_count()))
     yield from port_lines()
     for framework in ("torch", "tensorflow"):
         yield f"{framework:<11} {framework_version(framework)}"
