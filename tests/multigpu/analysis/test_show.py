@@ -131,6 +131,7 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
         "points": POINTS,
         "finding": finding,
         "show": prose.show,
+        "linked": prose.linked,
     }
     first = "say(f'Said {1}.')\nrequire(float('nan') > 0, 'nothing is nothing')\nx = 1"
     for cell in (first, "one(points, placement='unheard')", "say(f'{x}')"):
@@ -142,7 +143,7 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
         and "rests on" in shown[3]
     )
     figure = Estimate(2.0, 1.0, 3.0, frozenset({"abcdef0123456789"}), "words/s")
-    space |= {"linked": prose.linked, "figure": figure}
+    space["figure"] = figure
     cell = "say(f'{figure:rate} and {2:>2}')"
     exec(compile(prose.EachCell().visit(ast.parse(cell)), "cell", "exec"), space)
     assert shown[-1] == "[2 words/s](20-explorer.html#key=abcdef012) and  2", (
