@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  // One switch for all code of a page; its search shows no code either.
+  // One switch for all code of a page.
   const article = document.querySelector(".bd-article");
   const folds = article ? [...article.querySelectorAll("div.cell details.above-input")] : [];
   if (folds.length) {
@@ -19,14 +19,6 @@
     set(false);
     article.classList.add("switched");
     article.prepend(button);
-  }
-  if (window.Search && Search.htmlToText) {
-    const plain = Search.htmlToText;
-    Search.htmlToText = (html, anchor) => {
-      const page = new DOMParser().parseFromString(html, "text/html");
-      for (const one of page.querySelectorAll("details.above-input, svg, noscript")) one.remove();
-      return plain(page.documentElement.outerHTML, anchor);
-    };
   }
 
   // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.

@@ -96,7 +96,7 @@ def _told(value: Any) -> str:
 
 
 _LINKED = re.compile(
-    r'(<title>([^<]*)</title>(?:(?!</g>).)*<a )(xlink:href="[^"]*") target="_blank"'
+    r'(<title>([^<]*)</title>(?:(?!</g>).)*<a )(xlink:href="[^"]*") target="_blank"', re.DOTALL
 )
 """What can be pointed at and leads somewhere: its title is the name of its link, too."""
 

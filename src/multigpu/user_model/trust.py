@@ -116,7 +116,7 @@ def doubts_of(
     """
     run, found = records[0].run, list[Doubt]()
     if all(map(disturbances, records)):
-        why = disturbances(records[0])[0]
+        why = max(text for record in records for text in disturbances(record))
         found.append(Doubt("disturbed", f"every repeat was disturbed ({why})"))
     rate = estimate(row, "rate")
     if is_wide(rate):

@@ -307,11 +307,11 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
         _of_each({name: one.why for name, one in named.items()}),
     )
     if decided and (blocking := blocked_by(answers)):
-        rest = f"{joined(blocking)} with as many settings or more does not"
+        rest = f"{joined(blocking)}, measured in as many settings or more, leaves it open"
         verdict, why = (
             "inconclusive",
             (
-                f"{joined([*decided])} would decide it, {rest}:"
+                f"by {joined([*decided])} alone it is decided; {rest}:"
                 f" {'; '.join(answers[name].why for name in blocking)}"
             ),
         )

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from multigpu import paths
 from multigpu.analysis import prose
+from multigpu.analysis.axes import counts
 from multigpu.analysis.compare import scaling, versus
 from multigpu.analysis.estimate import FORMS, Estimate, estimate
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import mfu_of
-from multigpu.analysis.picture import RC, Picture, counts, save, svg_text
+from multigpu.analysis.picture import RC, Picture, save, svg_text
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
 from multigpu.analysis.prose import NotTrue, finding, require, say
@@ -130,6 +131,7 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
         "points": POINTS,
         "finding": finding,
         "show": prose.show,
+        "linked": prose.linked,
     }
     first = "say(f'Said {1}.')\nrequire(float('nan') > 0, 'nothing is nothing')\nx = 1"
     for cell in (first, "one(points, placement='unheard')", "say(f'{x}')"):
@@ -139,6 +141,13 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
         "nothing is nothing" in shown[1]
         and "placement=unheard" in shown[2]
         and "rests on" in shown[3]
+    )
+    figure = Estimate(2.0, 1.0, 3.0, frozenset({"abcdef0123456789"}), "words/s")
+    space["figure"] = figure
+    cell = "say(f'{figure:rate} and {2:>2}')"
+    exec(compile(prose.EachCell().visit(ast.parse(cell)), "cell", "exec"), space)
+    assert shown[-1] == "[2 words/s](20-explorer.html#key=abcdef012) and  2", (
+        "it leads to its point"
     )
     monkeypatch.setenv(paths.PUBLISH, "1")
     with pytest.raises(NotTrue, match="two is one"), finding():
@@ -193,13 +202,13 @@ def test_a_link_to_the_explorer_names_the_machines_of_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here, there = (POINTS.head(1).assign(machine=name) for name in ("here", "there"))
-    assert (
-        dots(
-            pd.concat([here, there, here]), "rate", "placement", "A finding", "", link="devices=2"
-        ).link
-        == "devices=2&machine=here|there"
-    )
-    assert 'explorer.html#devices=2&amp;machine=here"' in table(here, "rate", link="devices=2").html
+    key = here["keys"].iloc[0].split(", ")[0][:9]
+    assert f'explorer.html#key={key}"' in table(here, "rate", link="devices=2").html, "its point"
+    base = here.assign(base_keys=POINTS["keys"].iloc[1])
+    assert of_machines("devices=2", base) == f"key={key}|{POINTS['keys'].iloc[1][:9]}"
+    here, there, base = (one.drop(columns="keys") for one in (here, there, base))
+    both = dots(pd.concat([here, there]), "rate", "placement", "A finding", "", link="devices=2")
+    assert both.link == "devices=2&machine=here|there", "without keys, as the page says"
     assert (
         of_machines("machine=elsewhere", here) == "machine=elsewhere"
         and of_machines("", here) == ""
@@ -290,7 +299,7 @@ def test_what_a_page_shows_is_self_contained_and_a_saved_drawing_takes_the_ink_o
     )
     assert pd.read_csv(tmp_path / "rates.csv")["rate"].max() == 10
     assert (
-        'role="img" aria-label="The host costs"' in html
+        'role="img" aria-label="The host costs: ddp 10; Exp2 4"' in html
         and "<figcaption>Words per second" in html
         and 'download="rates.csv"' in html
     )
