@@ -32,7 +32,7 @@ def _claims(parser: argparse.ArgumentParser) -> None:
 
 CLAIMS = Command(
     "claims",
-    "verdict of each claim, or all that is said of those named",
+    "verdict of each claim, or all about those named",
     "multigpu_study.claims.command:claims_command",
     _claims,
 )
@@ -61,12 +61,12 @@ STAGES = Command(
 )
 TRAIN = Command(
     "train",
-    "train runs to the end of a budget and keep their Records",
+    "train runs to the end of a budget",
     "multigpu_study.training.command:main",
 )
 
 UNDECIDED = Selection(
     "undecided",
-    "of all grids, or of those named, what it takes to decide more claims",
+    "of the grids, what it takes to decide more claims",
     "multigpu_study.claims.undecided:chosen",
 )

@@ -19,6 +19,7 @@ from multigpu.runner.summary import Bar, Summary, followed
 from multigpu.runner.timed import check_devices
 from multigpu.spec.run import Run
 from multigpu.workloads.sources import check_inputs
+from multigpu_study.analysis.interference import interference_table, lanes_table
 
 SLOTS, MOST_REPEATS = 64, 100
 """Of each round: slot 0 is lane 0 alone, slot 1 + n is lane n beside the others; each has so many
@@ -172,11 +173,6 @@ def main(words: Sequence[str] | None = None) -> int:
         ),
         flush=True,
     )
-    try:
-        from multigpu_study.analysis.interference import interference_table, lanes_table
-    except ImportError:  # a host that only measures
-        print("the verdicts need pandas and scipy: read the Records where they are installed")
-        return 0
     own = [record for record in store if record.machine.name == this_machine().name]
     for table in (interference_table(own), lanes_table(own)):
         if len(table):

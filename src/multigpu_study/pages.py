@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from multigpu.report import pages
@@ -37,7 +37,7 @@ from multigpu_study.workloads.deepconn.description import epoch_steps
 
 
 def page(  # type: ignore[no-redef] # in place of the tool's
-    namespace: Mapping[str, Any], **more: Any
+    namespace: MutableMapping[str, Any], **more: Any
 ) -> DocumentStudy:
     """The study as `multigpu.report.pages.page` chooses it, with its Records of synchrony."""
     study = pages.page(namespace, **more)

@@ -31,38 +31,38 @@ def build_parser() -> argparse.ArgumentParser:
     add_everywhere(parser, default=None)
     commands = parser.add_subparsers(dest="command", required=True)
 
-    def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
-        made = commands.add_parser(called, help=does, add_help=own_help)
+    def add_parser(called: str, run: str, does: str, own_help: bool = True) -> Parser:
+        made: Parser = commands.add_parser(called, help=does, add_help=own_help)
         made.set_defaults(run=run, own_parser=not own_help)
         add_everywhere(made, default=argparse.SUPPRESS)
         return made
 
-    def takes_devices(
-        parser: argparse.ArgumentParser, words: str, usual: str = "what is here"
-    ) -> None:
+    def takes_devices(parser: Parser, words: str, usual: str = "what is here") -> None:
         parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: {usual})")
 
-    command(
+    add_parser(
         "doctor",
         "multigpu.cli.doctor:doctor_command",
         "what this machine can run and what is missing",
     )
-    command(
+    add_parser(
         "ceilings",
         "multigpu.cli.measure:ceilings_command",
         "measure what this machine's GPUs, memory and links can do at best",
     )
 
-    one = command(
+    one = add_parser(
         "measure",
         "multigpu.cli.measure:measure_command",
         "measure a grid by name, or one Run by its fields",
     )
-    words = (
-        "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid:"
-        " its Runs that have them"
+    one.add_argument(
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help="of one Run, e.g. workload=nmt model=nmt_small placement=ddp; of --grid: its Runs"
+        " that have them",
     )
-    one.add_argument("fields", nargs="*", metavar="field=value", help=words)
     one.add_argument(
         "--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas"
     )
@@ -100,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_arguments(one)
 
-    own = command(
+    own = add_parser(
         "compare",
         "multigpu.user_model.compare:compare_command",
         "a model of your own under every placement: which is fastest here, and why",
@@ -133,7 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
     own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
     add_usual(own, "--budget-s", "--repeats", "--quiet", budget_s=120.0, repeats=5)
 
-    room = command(
+    room = add_parser(
         "fits",
         "multigpu.user_model.fits:fits_command",
         "the memory that a model of your own needs under every placement, before anything runs",
@@ -145,7 +145,7 @@ def build_parser() -> argparse.ArgumentParser:
     room.add_argument("--devices", type=count(1), help="GPUs (default: all, or 2)")
     room.add_argument("--placements", default="all", metavar="A,B", help="(default: all)")
 
-    many = command(
+    many = add_parser(
         "batch",
         "multigpu.cli.batch:batch_command",
         "execute the experiment notebook for every row of a YAML file",
@@ -163,13 +163,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="what is done: index.html, rows/ and records/",
     )
     takes_devices(many, "what `each`, `ends` and `most` mean in the file")
-    alone = (
-        "do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    many.add_argument(
+        "--row",
+        metavar="NAME",
+        help="do this row alone, as --dry-run names it, without an index; '': the index alone",
     )
-    many.add_argument("--row", metavar="NAME", help=alone)
     add_usual(many, "--dry-run", "--quiet")
 
-    listing = command(
+    listing = add_parser(
         "records",
         "multigpu.cli.read:records_command",
         "list, filter and export Records",
@@ -184,15 +185,19 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="KEY",
         help="copies and kernels of one traced Run, as CSV with --export FILE.csv",
     )
-    packing = (
-        "put the loose Records of each machine into an archive: of every folder that the study"
-        " keeps, or of --records alone"
+    listing.add_argument(
+        "--pack",
+        action="store_true",
+        help="put loose Records into an archive a machine: of every folder of the study, or of"
+        " --records alone",
     )
-    listing.add_argument("--pack", action="store_true", help=packing)
-    copies = "copies for others: an archive a machine, with nothing that tells person or host"
-    listing.add_argument("--share", metavar="FOLDER", help=copies)
+    listing.add_argument(
+        "--share",
+        metavar="FOLDER",
+        help="copies for others: an archive a machine, with nothing that tells person or host",
+    )
 
-    whole = command(
+    whole = add_parser(
         "table",
         "multigpu.cli.read:table_command",
         "one job under every placement in both frameworks: rates, or why there is none",
@@ -205,7 +210,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     takes_devices(whole, "its columns", "what was measured")
 
-    why = command(
+    why = add_parser(
         "explain",
         "multigpu.cli.read:explain_command",
         "why a measured point is no faster: where a step's time goes, and what helped",
@@ -224,7 +229,7 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument("--stuck", nargs="+", type=Path, metavar="FILE", help=dumps)
     details = "also what it is compared with, the step's parts, its bounds, other faster ways"
     why.add_argument("--details", action="store_true", help=details)
-    which = command(
+    which = add_parser(
         "advise",
         "multigpu.cli.read:advise_command",
         "the placements of a job, ranked by what was measured",
@@ -250,7 +255,7 @@ def build_parser() -> argparse.ArgumentParser:
         )
         add_usual(asked, "--format")
 
-    checked = command(
+    checked = add_parser(
         "verify",
         "multigpu.cli.verify:verify_command",
         "can these Records be believed? Schema, physics, keys and commits of each",
@@ -270,11 +275,11 @@ def build_parser() -> argparse.ArgumentParser:
     for added in COMMANDS.values():
         with_help = added.arguments is not None
         does = added.does if with_help else f"{added.does} (`{added.name} --help`)"
-        made = command(added.name, added.run, does, own_help=with_help)
+        made = add_parser(added.name, added.run, does, own_help=with_help)
         if added.arguments is not None:
             added.arguments(made)
 
-    report = command(
+    report = add_parser(
         "report",
         "multigpu.report.site:report_command",
         "execute the notebooks on committed Records and build the HTML report",
@@ -296,7 +301,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--publish", action="store_true", help=published)
 
-    page = command(
+    page = add_parser(
         "page",
         "multigpu.report.notebooks:page_command",
         "execute one notebook, as jobs of the workflow do",
@@ -305,7 +310,7 @@ def build_parser() -> argparse.ArgumentParser:
     page.add_argument("output", type=Path)
     page.add_argument("parameters", nargs="*", metavar="name=value")
 
-    study = command(
+    study = add_parser(
         "study",
         "multigpu.cli.measure:study_command",
         "measure the default grid, execute every notebook, build the report",

@@ -1,6 +1,7 @@
 """A CollectiveRecord: all that one CollectiveRun measured; written once, never edited."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -39,7 +40,7 @@ class CollectiveMeasurement(Data):
 
 
 def joined(
-    run: CollectiveRun, parts: list[dict[str, Any]], total_s: float
+    run: CollectiveRun, parts: Sequence[Mapping[str, Any]], total_s: float
 ) -> CollectiveMeasurement:
     """Combine all ranks' parts."""
     samples = [

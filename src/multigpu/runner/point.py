@@ -23,8 +23,10 @@ class Point(Trial):
     run: Run
     smaller: tuple[int, ...] = ()
 
-    def __init__(self, run: Run, repeat: int = 0, launch: int = 0, **more: Any) -> None:
-        super().__init__(run=run, repeat=repeat, launch=launch, **more)
+    def __init__(
+        self, run: Run, repeat: int = 0, launch: int = 0, timeout_s: float = 300.0, **more: Any
+    ) -> None:
+        super().__init__(run=run, repeat=repeat, launch=launch, timeout_s=timeout_s, **more)
 
 
 def launch_of(

@@ -245,14 +245,10 @@ def describe(record: StageRecord) -> str:
     for one in record.predictions:
         lines.append(
             f"{one.name:>14}  {one.stage_devices}  {1e3 * one.step_time_s:.3f} ms predicted,"
-            f" {1e3 * one.serial_s:.3f} ms with nothing side by side, {one.cut_bytes / 2**20:.2f}"
-            " MiB a step between devices"
+            f" {1e3 * one.serial_s:.3f} ms one by one, {one.cut_bytes / 2**20:.2f} MiB sent a step"
         )
     if record.by_hand:
-        lines.append(
-            f"what was found is {record.by_hand}: that placement's Records and traces are its own,"
-            " and it is not measured twice"
-        )
+        lines.append(f"what was found is {record.by_hand}, which has Records and traces of its own")
     return "\n".join(lines)
 
 
@@ -261,7 +257,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
         prog="multigpu stages",
-        description="Find the best placement of a model's stages and measure it.",
+        description="Find the best placement of a model's stages.",
     )
     parser.add_argument(
         "fields",

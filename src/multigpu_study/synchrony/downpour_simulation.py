@@ -101,7 +101,7 @@ class _Simulation:
         self._look(now_s)
         while e.batches is None or self.computed < e.batches:
             if not self.heap:
-                notes.append("no replica is left: the shards keep what they have")
+                notes.append("no replica is left: shards keep what they have")
                 break
             time_s, kind, _, number, life, load = heapq.heappop(self.heap)
             if e.time_s is not None and time_s > e.time_s:

@@ -12,9 +12,9 @@ from multigpu.build import build_run, judged
 from multigpu.placements import find_placement
 from multigpu.spec.run import Run
 from multigpu.spec.schema import in_one_line
-from multigpu.workloads import part_of
 from multigpu_study.training.rules import TrainingCase, judge_training
 from multigpu_study.training.run import FIELDS, TrainingRun
+from multigpu_study.training.scores import module_of
 
 
 def build_training_run(**fields: Any) -> TrainingRun:
@@ -47,4 +47,4 @@ JudgedTrainingRun = Annotated[TrainingRun, AfterValidator(judged_training)]
 
 def _can_evaluate(workload: str) -> bool:
     # looked for and not imported, which needs the framework
-    return importlib.util.find_spec(part_of(workload, "evaluate")) is not None
+    return importlib.util.find_spec(module_of(workload)) is not None

@@ -77,7 +77,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
     parser = Parser(
         prog="multigpu train",
-        description="Train runs to the end of a budget and keep their Records.",
+        description="Train runs to the end of a budget.",
     )
     parser.add_argument(
         "fields",

@@ -1,7 +1,8 @@
-"""How a workload is scored on held-out data: the protocol of `workloads/<name>/evaluate.py`, and
-the model that is scored.
+"""How a workload is scored on held-out data: the protocol of `scores/<workload>.py`, and the
+model that is scored.
 
-A workload that can be scored has a module `multigpu.workloads.<name>.evaluate` with one function:
+A workload that can be scored has a module `scores/<name>.py`, or one of another package an
+`evaluate.py`, with one function:
 
     def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str,
         float]
@@ -33,14 +34,15 @@ from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.inputs.batch import Source
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of
+from multigpu.workloads import description_of
+from multigpu_study.training.scores import module_of
 
 
 class Scorer:
     """A copy of the model that is scored, on one replica; training never sees it."""
 
     def __init__(self, run: Run, source: Source, device: Device) -> None:
-        self.scores = importlib.import_module(part_of(run.workload, "evaluate")).scores
+        self.scores = importlib.import_module(module_of(run.workload)).scores
         self.run, self.source, self.device = run, source, device
         # always plain: a captured or compiled form serves speed, and here would only add shapes
         self.module = build_module(run.model_copy(update={"execution": "eager"}))

@@ -103,8 +103,7 @@ def evaluation(case: TrainingCase) -> None:
     if not case.training.evaluate_every or case.can_evaluate():
         return
     raise Refused(
-        f"workload {case.training.run.workload!r} has no evaluate.py to score it: leave out"
-        " evaluate_every"
+        f"workload {case.training.run.workload!r} has nothing to score it: leave out evaluate_every"
     )
 
 

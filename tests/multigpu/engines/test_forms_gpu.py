@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = EAGER_STEPS + 5
 FORMS = ("eager", "compiled", "captured", "compiled_captured")
 PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "zero2", "fsdp2")
+ON_DEVICES = ("exp4", "ps_gpu0", "replicated_copy", "replicated_ring", "replicated_server")
+"""The documents' placements with no variable on the host: one job, launched and captured."""
 JOBS: dict[str, dict[str, Any]] = {
     "gpt": {"workload": "gpt", "model": "gpt_tiny"},
     "cnn": {"workload": "cnn", "model": "resnet_tiny"},
@@ -105,6 +108,11 @@ def cases() -> Iterator[Any]:
         fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
         run = Run(batch_size=4, precision="fp64", **fields)
         yield pytest.param(run, id=f"{job}-{placement}-{form}-{way}")
+    for placement, form in product(ON_DEVICES, ("eager", "captured")):
+        if not refusal(find_placement(placement), "torch", "per_device", form):
+            fields = JOBS["cnn"] | COMMON | {"placement": placement, "execution": form}
+            run = Run(batch_size=4, precision="fp64", **fields)
+            yield pytest.param(run, id=f"cnn-{placement}-{form}")
 
 
 @cache

@@ -95,7 +95,7 @@ REFUSED = [
             "inputs": "synthetic",
             "evaluate_every": 2,
         },
-        "'stacks' has no evaluate.py",
+        "'stacks' has nothing to score it",
     ),
     ({"base_rate": -1.0}, "base_rate = -1.0"),
     ({"clip_norm": 0.0}, "clip_norm = 0.0"),

@@ -2,23 +2,24 @@
 makes the Record.
 """
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict
 
 
 class StepNumbers(TypedDict):
     """What follows from the timed steps, whatever the framework.
 
-    units, padded_units: of this replica's shards. lookups: rows of the first step, by table. moved:
-    bytes counted in it, by kind. state: of the device (`DeviceState`). equivalence: how this model
-    compared with plain training, where it was compared.
+    units, padded_units: of this replica's shards. lookups: rows of the first step, by table, as
+    step_bytes takes them. moved: bytes counted in it, by kind. state: of the device
+    (`DeviceState`). equivalence: how this model compared with plain training, where it was.
     """
 
     wall_s: float
     units: int
     padded_units: int
-    lookups: dict[str, int]
+    lookups: Sequence[dict[str, int]]
     moved: dict[str, int]
-    state: dict[str, Any] | None
+    state: Any
     threads: int
     startup_s: float
     build_s: float
@@ -55,10 +56,10 @@ class ReplicaNumbers(StepNumbers, VariableNumbers):
     input_wait: NotRequired[list[float]]
     substituted: NotRequired[str | None]
     rank: NotRequired[int]
-    clock: NotRequired[str]
-    gradient_rows: NotRequired[dict[str, int] | None]
+    clock: NotRequired[Literal["device", "host"]]
+    gradient_rows: NotRequired[Sequence[dict[str, int]] | None]
     uncounted: NotRequired[str | None]
     ready_s: NotRequired[float]
     launch_s: NotRequired[float | None]
-    energy: NotRequired[dict[str, Any]]
+    energy: NotRequired[Any]
     trace: NotRequired[dict[str, Any]]

@@ -124,7 +124,7 @@ HELD_GIB = (
 )
 
 
-def parameter_change(run: Run, parts: Sequence[ReplicaNumbers]) -> float:
+def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
     """How far all variables moved over how far they were from zero; copies count once, by the
     first.
     """
@@ -175,7 +175,7 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
         held := max(part.get("held_gib", 0.0) for part in parts)
     ) > HELD_GIB:  # the peak counts what the process held before
         flags.append(f"{held:.2f}{HELD_FLAG}")
-    flags += sorted({part["substituted"] for part in parts if part.get("substituted")})
+    flags += sorted({why for part in parts if (why := part.get("substituted"))})
     if left_out:
         flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
     return Measurement(

@@ -6,7 +6,7 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ class Session(RunSession):
         self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, self.barrier)
         self.warmup_s = time.perf_counter() - began
 
-    def time(self) -> list[ReplicaNumbers]:
+    def time(self) -> Sequence[Mapping[str, Any]]:
         self.stage("timed")
         first = self.run.warmup_steps
         window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
@@ -152,7 +152,7 @@ class Session(RunSession):
         distances = self._distances()
         parts: list[ReplicaNumbers] = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
-            part: ReplicaNumbers = {
+            part: ReplicaNumbers = {  # type: ignore[typeddict-item] # `part` brings no other
                 **self.part(place, window, state),
                 "rank": rank,
                 "clock": "host",

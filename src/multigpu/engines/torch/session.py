@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ class Session(RunSession):
         self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
-    def time(self) -> list[ReplicaNumbers]:
+    def time(self) -> Sequence[Mapping[str, Any]]:
         self.stage("timed")
         run, skipped = self.run, [self.trainer.skipped_steps()]
         window = run_window(self.step, run.warmup_steps, run.timed_steps, self.devices, barrier)
@@ -132,7 +132,7 @@ class Session(RunSession):
         parts: list[ReplicaNumbers] = []
         waits = self.waits(last)
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
-            part: ReplicaNumbers = {
+            part: ReplicaNumbers = {  # type: ignore[typeddict-item] # `part` brings no other
                 **self.part(place, window, state),
                 "event_s": events[place],
                 "steps": [round(step[place], 7) for step in steps],

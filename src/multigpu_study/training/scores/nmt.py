@@ -1,5 +1,5 @@
 """How well a translation model does on sentences that it was not trained on, translated greedily
-(see `multigpu_study.training.evaluation`).
+(see `training.evaluation`).
 """
 
 import math

@@ -1,5 +1,5 @@
 """Scores of a transformer on the sequences that its input holds out
-(`multigpu_study.training.evaluation` says what is asked of this).
+(`training.evaluation` says what is asked of this).
 """
 
 import math

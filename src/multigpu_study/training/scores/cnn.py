@@ -1,5 +1,5 @@
 """Scores of an image model on the images that its input holds out
-(`multigpu_study.training.evaluation` says what is asked of this).
+(`training.evaluation` says what is asked of this).
 """
 
 from typing import Any

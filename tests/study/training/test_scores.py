@@ -15,8 +15,8 @@ from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.sentences import EOS, SOS
 from multigpu.spec.model import Optimizer
 from multigpu.workloads.nmt.description import NmtConfig, describe
-from multigpu.workloads.nmt.evaluate import corpus_bleu, greedy, held_out_loss, scores
 from multigpu.workloads.nmt.torch import Nmt, build
+from multigpu_study.training.scores.nmt import corpus_bleu, greedy, held_out_loss, scores
 from tests.multigpu.inputs.stand_ins import make_run
 from tests.refusals import refused
 
@@ -146,7 +146,7 @@ def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(
     module = make_module(scale=0.5)
     sources, targets = [[3, 4], [5], [6, 7, 8], [9]], [[3], [4, 5, 6], [7, 8], [9, 10, 11, 12]]
     together = held_out_loss(module, sources, targets, CPU)
-    monkeypatch.setattr("multigpu.workloads.nmt.evaluate.TOGETHER", 1)
+    monkeypatch.setattr("multigpu_study.training.scores.nmt.TOGETHER", 1)
     assert held_out_loss(module, sources, targets, CPU) == pytest.approx(together, rel=1e-5)
 
 
