@@ -22,7 +22,7 @@ from multigpu.analysis.forecast_reduction import NoFormula, demand_of
 from multigpu.analysis.merge_cost import KINDS, kind_of, merge_costs
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
-from multigpu.spec.model import Variable
+from multigpu.spec.model import Init, Variable
 
 TABLE = Path(__file__).parent / "calculator.yaml"
 
@@ -119,7 +119,9 @@ def of_placement(row: Placement) -> dict[str, float]:
     """
     if row.compute != "replica" or row.copied_anew:
         raise NoFormula(f"{row.name}: not all of its devices keep the model")
-    moved = demand_of(row, [Variable("model", (1, 1), "dense", ("zeros",))], item_bytes=1)
+    moved = demand_of(
+        row, [Variable("model", (1, 1), "dense", Init("constant", 0.0))], item_bytes=1
+    )
     cut, divided = row.variables == "sharded", row.update == "sharded"
     homes = row.variables not in ("replica", "sharded")
     kind = kind_of(row.name)

@@ -183,7 +183,8 @@ def _points(rows: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Points:
     one_process = bool(rows["processes"].iloc[0] == "one")
     noise = () if one_process else noise_of(steps, rows.loc[rows["devices"] == 1, "key"].tolist())
     units = float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean())
-    demand = demand_of_point(rows.iloc[0], units)
+    first = {str(name): value for name, value in rows.iloc[0].items()}
+    demand = demand_of_point(first, units)
     return Points(tuple(times.index.tolist()), tuple(times), demand, noise, one_process)
 
 

@@ -140,7 +140,7 @@ def merges(points: pd.DataFrame, links: Mapping[str, Links]) -> pd.DataFrame:
     numbers = chosen.groupby(list(SERIES), dropna=False, sort=False).ngroup()
     series: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for number, row in zip(numbers, chosen[list(TAKEN)].to_dict("records"), strict=True):
-        series[number].append(row)
+        series[number].append({str(name): value for name, value in row.items()})
     found = []
     for rows in series.values():
         one = next((row for row in rows if row["devices"] == 1), None)
@@ -233,7 +233,10 @@ def cost_table(pairs: pd.DataFrame) -> dict[str, MergeCost]:
     for form, own in pairs.groupby("form"):
         if own["devices"].eq(2).sum() >= FEWEST:
             band = band_of(ratios[own.index])
-            found[str(form)] = MergeCost(*map(float, learned(own)), *band, len(own))
+            beside, after, homes, share, meeting_s = map(float, learned(own))
+            found[str(form)] = MergeCost(
+                beside, after, homes, share, meeting_s, *band, pairs=len(own)
+            )
     return found
 
 
@@ -242,7 +245,7 @@ def committed(runs: Path) -> pd.DataFrame:
     every = where(frames(runs)[1], device_type="cuda")
     sums = where(collectives_frame(runs.parent / "collectives"), status="ok", dtype="fp32")
     links = {
-        machine: measured_links(str(own["gpu"].iloc[0]), where(sums, machine=machine), NETWORK)
+        str(machine): measured_links(str(own["gpu"].iloc[0]), where(sums, machine=machine), NETWORK)
         for machine, own in every.groupby("machine")
     }
     return merges(every, {machine: one for machine, one in links.items() if one is not None})

@@ -79,7 +79,7 @@ def dots(
             )
             if direct:
                 right = row[x] if pd.isna(high) else max(row[x], high)
-                beside = {"textcoords": "offset points", "va": "center"}
+                beside: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
                 ax.annotate(FORMS[form](row[x]), (right, at), (6, 0), **beside)
         if log:
             ax.set_xscale("log")

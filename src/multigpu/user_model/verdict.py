@@ -110,7 +110,7 @@ def _causes(result: Result) -> list[tuple[float, str, bool]]:
     # without a trace: the largest of what differences of measured steps tell
     others = told[~told["cause"].eq(INPUT) & ~told["known_by"].eq(slow.known_by if slow else "")]
     if len(others):
-        cause = others.loc[others["ms"].idxmax()]
+        cause = others.sort_values("ms", kind="stable").iloc[-1]
         leads = cause["cause"] != COMPUTING
         found.append((cause["ms"] / 1e3 / fed_s, _cause_words(placed, cause), leads))
     return sorted(found, reverse=True)

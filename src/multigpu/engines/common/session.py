@@ -201,7 +201,7 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
         flags=flags,
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
         ready_step_s=max((part["ready_s"] for part in parts if "ready_s" in part), default=None),
-        launch_s=max((part["launch_s"] for part in parts if part.get("launch_s")), default=None),
+        launch_s=max((one for part in parts if (one := part.get("launch_s"))), default=None),
         energy=[part["energy"] for part in parts if part.get("energy")],
         equivalence=first.get("equivalence"),
         trace=joined([part["trace"] for part in parts], run.traced_from)

@@ -152,7 +152,7 @@ class Session(RunSession):
         distances = self._distances()
         parts: list[ReplicaNumbers] = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
-            part: ReplicaNumbers = {  # type: ignore[typeddict-item] # `part` brings no other
+            part: ReplicaNumbers = {
                 **self.part(place, window, state),
                 "rank": rank,
                 "clock": "host",
@@ -163,7 +163,7 @@ class Session(RunSession):
                 "uncounted": self.trainer.uncounted,
                 "peak_memory_gib": self.devices.peak_memory_gib(place),
                 "input_wait": [round(wait, 7) for _, wait in sorted(self.feed.waits.items())],
-                **distances[place],
+                **distances[place],  # type: ignore[typeddict-item] # `part` brings no other
             }
             parts.append(part)
         if logs := os.environ.get("MULTIGPU_TENSORBOARD"):

@@ -132,7 +132,7 @@ class Session(RunSession):
         parts: list[ReplicaNumbers] = []
         waits = self.waits(last)
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
-            part: ReplicaNumbers = {  # type: ignore[typeddict-item] # `part` brings no other
+            part: ReplicaNumbers = {
                 **self.part(place, window, state),
                 "event_s": events[place],
                 "steps": [round(step[place], 7) for step in steps],
@@ -144,7 +144,7 @@ class Session(RunSession):
                 "skipped": None if skipped[1] is None else skipped,
                 "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
                 "substituted": substituted(run, device.torch),
-                **distances(
+                **distances(  # type: ignore[typeddict-item] # `part` brings no other
                     run,
                     dict(self.trainer.owned(device.rank)),
                     device.torch,
