@@ -300,10 +300,11 @@ def started(count: int, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_page_shows_the_example_that_is_run_here() -> None:
+@pytest.mark.parametrize("page", ["README.md", "report/use.md"])
+def test_a_page_shows_the_example_that_is_run_here(page: str) -> None:
     script = (REPOSITORY / "examples" / "train_any_module.py").read_text(encoding="utf-8")
     code = script.partition('"""\n\n')[2]
-    assert code and code in (REPOSITORY / "report" / "use.md").read_text(encoding="utf-8")
+    assert code and code in (REPOSITORY / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
