@@ -3,12 +3,10 @@ followed by a bar. Imports no framework.
 """
 
 import contextlib
-import errno
 import subprocess
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -121,11 +119,7 @@ def sweep(
     """
     kind.check_all(items, company)
     store.check_writable(this_machine().name)
-    with (
-        followed(len(items), progress, bar) as (summary, shown),
-        _noting(summary),
-        contextlib.ExitStack() as held,
-    ):
+    with followed(len(items), progress, bar) as (summary, shown), contextlib.ExitStack() as held:
         launches = sorted({kind.launch_of(item) for item in items})
         until_s = None if budget_s is None else time.monotonic() + budget_s
         for number, launch in enumerate(launches):
@@ -151,21 +145,6 @@ def sweep(
                 if again := disturbed(plan, summary):
                     launch_plan(again, shown, summary, company, stop)
     return summary
-
-
-@contextlib.contextmanager
-def _noting(summary: Summary) -> Iterator[None]:
-    """Say in a sentence where the disk takes no note of how far a launch is (a RuntimeError)."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        raise RuntimeError(
-            f"how far a launch is cannot be noted in {tempfile.gettempdir()}: {error.strerror};"
-            f" {sum(summary.statuses.values())} Runs were measured and are kept, and the same"
-            " command goes on from there once there is room, or TMPDIR names another folder"
-        ) from None
 
 
 def disturbed(plan: Plan, summary: Summary) -> Plan | None:
