@@ -291,6 +291,20 @@ def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
     assert math.isnan(table.loc["GPU, planted: a rank that stops", "lost"]), "not counted"
 
 
+def test_the_method_pages_counts_of_faults_are_those_of_the_soaks() -> None:
+    text = " ".join((paths.REPOSITORY / "report" / "method.md").read_text().split())
+    told = re.search(
+        r"which (\d+) processes were killed, (\d+) Runs hung and (\d+) asked for memory", text
+    )
+    assert told, "the sentence has other words"
+    rows = pd.concat(pd.read_csv(file) for file in report.FAULTS.glob("soak.csv"))
+    counts = rows["fault"].value_counts()
+    killed = counts["a killed agent"] + counts["a killed worker"]
+    found = (killed - 50, counts["a Run that hangs"], counts["a Run without memory"])
+    assert tuple(map(int, told.groups())) == found, "50 kills are of the first soak"
+    assert rows["lost"].sum() == 0 and "All 1,000 Runs of one soak have their Record" in text
+
+
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Some committed Records as a folder of loose ones; figures are written beside it."""

@@ -29,7 +29,7 @@ from multigpu.records.archive import Name, archives_in
 from multigpu.records.base import Kept
 from multigpu.records.collective import CollectiveRecord
 from multigpu.records.record import Record
-from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in
+from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in, parsed
 from multigpu.spec.schema import refusal
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
@@ -176,8 +176,8 @@ def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
     """
     if raw.text is None:
         return None, [Fault(raw, "cannot be read", raw.fault)]
-    with contextlib.suppress(ValidationError):
-        return usual.get(raw.path.parent, Record).model_validate_json(raw.text, strict=False), []
+    with contextlib.suppress(ValueError):
+        return parsed(usual.get(raw.path.parent, Record), raw.text), []
     if (content := raw.record) is None:
         return None, [Fault(raw, "cannot be read", f"{raw.path} holds no object of JSON")]
     if (kind := kind_of(content)) is None:

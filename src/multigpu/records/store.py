@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from multigpu.plugins import PluginRegistry
 from multigpu.records.archive import Name, archives_in, files_in, member_name, name_of, read_archive
@@ -26,7 +27,6 @@ from multigpu.writing import check_room, check_size, read_packed, write_whole
 Kind = TypeVar("Kind", bound=Kept)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")  # loose Records and archives, as patterns of `glob`
 ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
-SHORT_BYTES = 1 << 20  # of a longer one no value is quoted
 
 
 class Held(NamedTuple):
@@ -186,18 +186,15 @@ class Store(Generic[Kind]):
         names it if it is none of this kind.
         """
         kind: type[Any] = self.kind_in(held.path.parent.name)
-        text = b""
         try:
-            record: Kind = kind.model_validate_json(text := held.text())
+            record: Kind = parsed(kind, held.text())
             if fault := self.fault(record, held):
                 raise EOFError(fault)
             return record
-        except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             words = (
-                refusal(error, len(text) < SHORT_BYTES)
-                if isinstance(error, ValidationError)
-                else str(error).splitlines()[0]
+                refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
             )
             raise ValueError(
                 f"{held} is not {article} {kind.__name__} of this version: {words}"
@@ -239,6 +236,14 @@ class Store(Generic[Kind]):
             if there is not held:
                 check_same(there, held)
         return found
+
+
+def parsed(kind: type[Any], text: bytes) -> Any:
+    """Return the Record of this kind in JSON; a ValueError: it is none."""
+    if len(text) < 1 << 20:
+        return kind.model_validate_json(text)
+    # of a long one, each thing that is wrong would hold a copy of what it is about
+    return kind.model_validate(from_json(text), strict=False)
 
 
 MOST_TOLD = 5

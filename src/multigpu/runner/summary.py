@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -86,7 +88,7 @@ class Summary:
 @contextlib.contextmanager
 def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tuple[Summary, Bar]]:
     """A sweep's summary, which has its seconds in the end, and its bar over so many measurements,
-    unless another is told.
+    unless another is told. A RuntimeError: the disk takes no note of how far a launch is.
     """
     summary, began = Summary(), time.monotonic()
     shown: Bar = (
@@ -94,6 +96,14 @@ def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tup
     )
     try:
         yield summary, shown
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise RuntimeError(
+            f"how far a launch is cannot be noted in {tempfile.gettempdir()}: {error.strerror};"
+            f" {sum(summary.statuses.values())} Runs were measured and are kept, and the same"
+            " command goes on from there once there is room, or TMPDIR names another folder"
+        ) from None
     finally:
         if bar is None:
             shown.close()

@@ -49,18 +49,18 @@ class Spec(Strict):
         raise NotImplementedError
 
 
-def refusal(error: ValidationError, quoted: bool = True) -> str:
-    """The first thing that is wrong: the field, its value, and what is wrong with it, in one line.
-    quoted: whether to tell the value; of JSON each error makes a copy of what it is about.
+def refusal(error: ValidationError) -> str:
+    """The first thing that is wrong: the field, its value, and what is wrong with it, in one
+    line.
     """
-    first = error.errors(include_input=quoted)[0]
+    first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     found = in_one_line(first["msg"].removeprefix("Value error, "))
     if first["type"] == "missing":
         found = f"{where} has no value: give it one"
     elif where and first["type"] == "extra_forbidden":
         found = f"{where} is no field that this version knows"
-    elif where and isinstance(first.get("input", {}), (Mapping, BaseModel)):
+    elif where and isinstance(first["input"], (Mapping, BaseModel)):
         found = f"{where}: {found}"
     elif where:
         value = repr(first["input"][:99] if isinstance(first["input"], str) else first["input"])

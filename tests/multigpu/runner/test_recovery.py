@@ -4,6 +4,7 @@ finishes the rest.
 Processes are killed (`benchmarks/soak.py`, small), stopped, or find a disk that takes no more.
 """
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -355,3 +357,19 @@ def test_random_kills_lose_no_run(tmp_path: Path) -> None:
     assert names.pop("a Run without memory") == 1 and names
     assert set(names) <= {"a killed agent", "a killed worker"}
     assert not set(descendants()) - before
+
+
+def test_a_full_disk_for_notes_is_a_sentence_and_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, why in ((errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file")):
+        full = mock.Mock(side_effect=OSError(code, os.strerror(code)))
+        monkeypatch.setattr("multigpu.runner.sweep.make_plan", full)
+        refused(
+            rf"^how far a launch is cannot be noted in /\S+: {why}.*; 0 Runs were measured and are",
+            measure,
+            [Point(tiny(0))],
+            RecordStore(tmp_path),
+            progress=False,
+            error=RuntimeError,
+        )
