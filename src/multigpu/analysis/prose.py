@@ -51,7 +51,7 @@ def finding() -> Iterator[None]:
         display(Sentence(f"*Left out here: {why}.*"))
 
 
-class Sentence(Markdown):  # type: ignore[misc] # IPython's has no types
+class Sentence(Markdown):
     """Markdown that is its own text where no Markdown is shown, as in papermill's log."""
 
     def __repr__(self) -> str:

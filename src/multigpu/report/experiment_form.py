@@ -49,7 +49,7 @@ def _read(name: str, value: Any) -> Any:
 def choices(name: str, given: Mapping[str, Any]) -> list[Any]:
     """List all values of a parameter beside these others; none where it is no choice."""
     chosen = workloads().get(given["workload"])
-    own = {
+    own: dict[str, list[Any]] = {
         "workload": [name for name, one in workloads().items() if one.models],
         "placement": list(placements()),
         "model": list(chosen.models) if chosen else [],

@@ -31,7 +31,8 @@ PART_OF: dict[str, Part] = {
     SHARED: "rest",
     MERGING: "merging",
     REST: "rest",
-} | {name: part for part, name in SIX_NAMES.items()}
+    **{name: part for part, name in SIX_NAMES.items()},
+}
 """Which of the six parts a cause belongs to; any other is the wait for a slow rank."""
 
 
