@@ -274,9 +274,9 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(
     assert fields["micro_steps"].value == "none"
     fields["micro_steps"].value = "4"
     fields["execution"].value = "compiled"
-    found = planned(namespace).run
-    assert (found.placement, found.reshard, found.micro_steps) == ("fsdp2", False, 4)
-    assert found.execution == "compiled" and "Ready" in said.value
+    run = planned(namespace).run
+    assert (run.placement, run.reshard, run.micro_steps) == ("fsdp2", False, 4)
+    assert run.execution == "compiled" and "Ready" in said.value
     fields["workload"].value = "gpt"
     assert namespace["model"] == fields["model"].value in values("model")
     fields["recompute"].value = "yes"

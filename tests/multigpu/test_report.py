@@ -29,7 +29,7 @@ from multigpu.records.record import RecordStore
 from multigpu.report import site as report
 from multigpu.report.explorer import encoded, explorable, explorer, records_held
 from multigpu.report.notebooks import execute_one
-from multigpu.report.site import ReportError, build_report
+from multigpu.report.site import ReportError, build_report, grids_page
 from tests.factory import make_record
 from tests.refusals import refused
 
@@ -115,6 +115,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "claims": lambda: "Planted claims.",
             "placements": placements_page,
             "faults": lambda: "Planted faults.",
+            "grids": grids_page,
         }
         patch.setattr(report, "FRAGMENTS", planted)
         patch.setattr(paths, "figures", lambda: folder / "figures")
@@ -127,7 +128,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_there(site: Path) -> None:
-    for page in ("index", "claims", "method", "glossary", "01-scaling"):
+    for page in ("index", "claims", "method", "use", "glossary", "01-scaling"):
         assert (site / f"{page}.html").is_file()
     assert not (site / "02-stopped.failed.html").exists() and not (site / "00-front.html").exists()
     front = (site / "index.html").read_text()

@@ -36,7 +36,7 @@ def _run_or_why(**fields: Any) -> Run | Impossible:
         return Impossible(" ".join(f"{name}={value}" for name, value in fields.items()), str(error))
 
 
-ROWS: Kind[Any] = replace(RUNS, build=_run_or_why)  # type: ignore[arg-type] # or why none
+ROWS: Kind[Any] = replace(RUNS, build=_run_or_why)  # type: ignore[arg-type]
 
 
 class Outcome(BaseModel):

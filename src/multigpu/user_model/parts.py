@@ -81,9 +81,7 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
     """
     every = [trace for _, trace in traced(result.measured(placed.name, traced=True))]
     waited = input_of(result, placed.name)
-    return traced_step(
-        every, float(placed.row["fed_step_s"]), None if waited is None else waited.value
-    )
+    return traced_step(every, float(placed.row["fed_step_s"]), waited.value if waited else None)
 
 
 def at_bound(result: Result, placed: Placed, computing_s: float) -> str:

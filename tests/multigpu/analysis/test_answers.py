@@ -79,7 +79,7 @@ def test_six_parts_are_of_the_rank_that_waits_most_and_add_up_to_the_step() -> N
         zero = dict.fromkeys(
             ("start_s", "host_s", "busy_s", "communication_s", "exposed_s", "exposed_copies_s"), 0.0
         )
-        return StepTrace(end_s=1.0, parts=spans, **zero, **counts)
+        return StepTrace.model_validate({"end_s": 1.0, "parts": spans, **zero, **counts})
 
     waits, last = step(computing=0.4, waiting=0.5, input=0.1), step(computing=0.9, input=0.1)
     replicas = [
