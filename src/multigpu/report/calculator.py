@@ -102,7 +102,7 @@ def calculator(study: Study) -> Shown:
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Shown(
         TEMPLATE.render(
-            models=list(every["models"]),
+            models={name: WORDS["model"].get(name, name) for name in every["models"]},
             placements=list(every["placements"]),
             forms=list(every["forms"]),
             peaks=list(peaks),
