@@ -87,12 +87,13 @@ def jobs(every: pd.DataFrame) -> pd.DataFrame:
 
 def with_activations(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the bytes that a sample adds to a step: the median over points of their
-    model, precision and kernels on one device.
+    model, precision and kernels on one device, or on more where none was measured.
     """
     own = (table["peak_bytes"] - table["kept"]) / table["batch"]
     alone = own.where(table["devices"].eq(1))
     by = [table["model"], table["precision"], table["kernels"]]
-    return table.assign(activations=alone.groupby(by).transform("median"), own=own)
+    known = alone.groupby(by).transform("median").fillna(own.groupby(by).transform("median"))
+    return table.assign(activations=known)
 
 
 def told(table: pd.DataFrame, form: str, solved: np.ndarray) -> pd.DataFrame:
@@ -189,6 +190,7 @@ def written(points: pd.DataFrame) -> tuple[dict[str, Any], pd.DataFrame]:
                 "activations": float(f"{own['activations'].median():.5g}"),
                 "largest": round(float(one["largest"]), 4),
                 "slots": int(one["slots"]),
+                "usual": int(own["batch"].mode().iloc[0]),
             }
     return {"forms": forms, "models": models}, pd.concat(tests)
 

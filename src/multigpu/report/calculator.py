@@ -22,6 +22,8 @@ TEMPLATE = Environment(
 ).get_template("calculator.html.j2")
 PRECISIONS = ("bf16", "tf32", "fp32")
 FIRST = "gpt2_774m"
+SHOWN = ("name", "placement", "form", "devices", "batch", "precision")
+"""Fields of a point that a reader sees."""
 PARTS = {
     "variables": "variables",
     "gradients": "gradients",
@@ -58,7 +60,7 @@ def measured_points(points: pd.DataFrame) -> list[dict[str, Any]]:
         model=list(every["models"]),
     )
     found = [
-        {name: row[name] for name in ("placement", "devices", "precision", "n")}
+        {name: row[name] for name in ("machine", "placement", "devices", "precision", "n")}
         | {name: every["models"][row["model"]][name] for name in ("parameters", "flops")}
         | {"name": row["model"], "model": WORDS["model"].get(row["model"], row["model"])}
         | {"batch": row["batch_size"]}
@@ -67,7 +69,12 @@ def measured_points(points: pd.DataFrame) -> list[dict[str, Any]]:
         | {"command": measure_command(run_of(row))}
         for row in chosen.to_dict("records")
     ]
-    return sorted(found, key=lambda one: len(one["command"]))  # of points as near, the plainest
+    # of points that differ in other fields alone, the plainest, with most repeats
+    found.sort(key=lambda one: (len(one["command"]), -one["n"]))
+    kept: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in found:
+        kept.setdefault(tuple(one[name] for name in SHOWN), one)
+    return list(kept.values())
 
 
 def _samples(row: Any) -> dict[str, float | None]:
@@ -94,7 +101,7 @@ def calculator(study: Study) -> Shown:
         **every,
         "fixed": fixed_numbers(str(gpus.iloc[0])),
         "peaks": peaks,
-        "measured": measured_points(study.points),
+        "measured": measured_points(where(study.everywhere, gpu=str(gpus.iloc[0]))),
         "memory": formulas.MEMORY,
         "words": PARTS,
         "first": FIRST if FIRST in every["models"] else next(iter(every["models"])),
@@ -102,7 +109,7 @@ def calculator(study: Study) -> Shown:
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Shown(
         TEMPLATE.render(
-            models=list(every["models"]),
+            models={name: WORDS["model"].get(name, name) for name in every["models"]},
             placements=list(every["placements"]),
             forms=list(every["forms"]),
             peaks=list(peaks),

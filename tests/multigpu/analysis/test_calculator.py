@@ -140,7 +140,7 @@ def test_the_committed_numbers_are_those_of_the_records_and_their_bands_hold() -
 def test_a_page_carries_its_measured_points_and_none_of_gpus_without_links() -> None:
     planted = make_point([1e3] * 5, launches="abcde", workload="cnn", devices=4)
     table = points(frame_of([*planted, *make_point([400.0], workload="cnn", devices=1)]))
-    html = page_calculator(SimpleNamespace(points=table, machine="planted")).html
+    html = page_calculator(SimpleNamespace(points=table, everywhere=table, machine="planted")).html
     data = json.loads(html.partition('id="calculator-data">')[2].partition("</script>")[0])
     four, alone = sorted(data["measured"], key=lambda one: -one["devices"])
     samples = 4 * four["batch"] / (four["step_ms"] / 1e3)
@@ -152,4 +152,4 @@ def test_a_page_carries_its_measured_points_and_none_of_gpus_without_links() -> 
     assert calculator.javascript() in html and "http" not in html
     unknown = table.assign(gpu="NVIDIA Nothing")
     with pytest.raises(Missing, match="were not measured"):
-        page_calculator(SimpleNamespace(points=unknown, machine="planted"))
+        page_calculator(SimpleNamespace(points=unknown, everywhere=unknown, machine="planted"))
