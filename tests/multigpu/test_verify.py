@@ -274,6 +274,7 @@ def two_gpus() -> Fields:
         and (run := raw.record["run"])
         and raw.record["status"] == "ok"
         and (run["placement"], run["devices"], run["traced_steps"]) == ("ddp", 2, 0)
+        and run["workload"] == "cnn"
         and raw.record["clean_tree"]
         and raw.record["measurement"]["device_states"]
     )

@@ -160,7 +160,6 @@ def test_a_study_speaks_of_one_machine_and_machines_are_never_pooled(tmp_path: P
         study.collectives,
         study.hosts,
         study.host_steps,
-        study.training,
     ):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
