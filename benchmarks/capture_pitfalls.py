@@ -309,11 +309,9 @@ def main() -> None:
     here = torch.cuda.device_count()
     ranks = told.gpus or here
     if not 0 < ranks <= here:
-        print(
-            f"{ranks} GPUs are asked for, and there are {here}: a CUDA graph is captured on a GPU;"
-            " run this where there is one, or give --gpus a number that there are.",
-            file=sys.stderr,
-        )
+        why = f"--gpus {ranks}: {here} are here, so give at most that"
+        none = "no GPU is here, and a CUDA graph is captured on one: run this where there is one"
+        print(why if here else none, file=sys.stderr)
         sys.exit(2)
     began = time.monotonic()
     for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"):

@@ -1,6 +1,8 @@
 """A whole training step as one CUDA graph, in plain PyTorch, with why each line is there.
 
 torchrun --nproc-per-node 2 examples/capture_by_hand.py [ddp|fsdp2]
+
+`benchmarks/capture_pitfalls.py` leaves out one line after the other and says what comes of it.
 """
 
 import os
