@@ -21,6 +21,17 @@
     article.prepend(button);
   }
 
+  // Of printed text sentences wrap, and rows of a table scroll.
+  for (const pre of document.querySelectorAll(".bd-article div.output.stream pre")) {
+    const parts = pre.textContent.split(/(\n)/).map((line) => {
+      const row = document.createElement("span");
+      row.className = /\S {2,}\S|^ {2,}/.test(line) ? "row" : "";
+      row.textContent = line;
+      return row;
+    });
+    pre.replaceChildren(...parts);
+  }
+
   // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.
   const number = (text) => {
     const found = text.replace(/[\u2212\u2013](?=\d)/g, "-").replace(/(?<=\d)[,\u2009\u202f\u00a0](?=\d{3})/g, "").match(/^[^\w-]*(-?(?!0\d)\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\d.]*[a-z_])/i);

@@ -50,13 +50,14 @@ def levers(
 
 
 def best(points: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """Return of each model its fastest repeated point with these fields, of those that train what
-    one device on the global batch does: `scaling`'s columns, and how it is done in words.
+    """Return of each model the repeated point with these fields whose rate is highest at the lower
+    end of its interval, of those that train what one device on the global batch does: `scaling`'s
+    columns, and how it is done in words.
     """
     rows = where(scaling(repeated(points)), **fields)
     equal = [find_placement(one).semantics.facts.is_equal_training for one in rows["placement"]]
     rows = rows[np.array(equal, dtype=bool) | rows["devices"].eq(1)]
-    rows = rows.sort_values("rate", ascending=False, kind="stable").drop_duplicates("model")
+    rows = rows.sort_values("rate_low", ascending=False, kind="stable").drop_duplicates("model")
     how = [way_words(row) for _, row in rows.iterrows()]
     alone = [f"one GPU, {words.partition(', ')[2]}".removesuffix(", ") for words in how]
     return rows.assign(how=np.where(rows["devices"].eq(1), alone, how))
