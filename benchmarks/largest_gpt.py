@@ -2,8 +2,9 @@
 
 torchrun --nproc-per-node 2 benchmarks/largest_gpt.py --out data/benchmarks/largest_gpt.csv
 
-Memory is linear in the number of blocks: `fits` follows two small depths, and the depth at which
-the forecast reaches the memory that the device reports is the largest one. Three steps of it shall
+What a step adds is linear in the number of blocks, so two small depths are followed as `fits` does;
+what is kept follows from the placement's row. The depth at which both reach the memory that the
+device reports is the largest one. Three steps of it shall
 train, and of a tenth more blocks none. A row a depth: the forecast, the peak, what came of it.
 """
 
@@ -11,23 +12,27 @@ import argparse
 import csv
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from wrapped_gpt import DEVICE, GPT, HEAD, LENGTH, RANK, RANKS, WORDS, optimizer
 
 import multigpu
 from multigpu import wrap
-from multigpu.user_model.fits import CONTEXT_BYTES, GIB, fits
+from multigpu.build import build_run
+from multigpu.placements.memory import most_kept
+from multigpu.user_model.activations import activations_of
+from multigpu.user_model.fits import CONTEXT_BYTES, GIB
+from multigpu.workloads.gpt.description import ADAMW, GptConfig, describe
 
 SHALLOW = (2, 4)
-"""Blocks of the two models that `fits` follows."""
+"""Blocks of the two models whose steps are followed."""
 
 
 def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -49,28 +54,38 @@ def loss(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
 
 
-def forecast(width: int, rows: int, placement: str, ranks: int) -> tuple[float, float]:
-    """Bytes of a step without any block, and of each block more."""
-    peaks = []
+def activations(width: int, rows: int) -> tuple[float, float]:
+    """Bytes that a step adds without any block, and with each block more."""
+    found = []
     for layers in SHALLOW:
         job = multigpu.Job(
-            lambda layers=layers: Logits(layers, width),
+            partial(Logits, layers, width),
             batch,
             loss,
             multigpu.AdamW(3e-4),
-            batch_size=rows,
+            batch_size=max(rows, 4),  # two and four sequences are followed
             precision="bf16",
         )
-        found = fits(job, memory_gib=1e6, devices=ranks, names=[placement])
-        plain = found[~found["recomputed"] & found["micro_steps"].eq(1)]
-        peaks.append(float(plain["peak_gib"].iloc[0]) * GIB)
-    each = (peaks[1] - peaks[0]) / (SHALLOW[1] - SHALLOW[0])
-    return peaks[0] - SHALLOW[0] * each, each
+        followed = activations_of(job, "bf16", False)
+        assert followed is not None
+        found.append(followed.of(rows))
+    each = (found[1] - found[0]) / (SHALLOW[1] - SHALLOW[0])
+    return found[0] - SHALLOW[0] * each, each
 
 
-def largest_depth(base: float, each: float, room: float) -> int:
-    """Return the most blocks whose forecast is within `room` bytes."""
-    return int((room - base) // each)
+def kept(layers: int, width: int, placement: str, ranks: int) -> int:
+    """Bytes of variables, gradients and states that the fullest device keeps."""
+    model = describe("largest", GptConfig(layers, width, width // HEAD), ADAMW)
+    job = {"workload": "gpt", "model": "gpt2_124m", "precision": "bf16", "batch_size": 1}
+    return most_kept(build_run(**job, placement=placement, devices=ranks), model)
+
+
+def largest_depth(needed: Callable[[int], float], room: float) -> int:
+    """Return the most blocks of which a step needs at most `room` bytes."""
+    layers = 0
+    while needed(layers + 1) <= room:
+        layers += 1
+    return layers
 
 
 def train(layers: int, width: int, rows: int, placement: str) -> str:
@@ -102,19 +117,17 @@ def main() -> None:
     ranks = 2 if told.forecast else RANKS
     placement = "fsdp2" if ranks > 1 else "one"
     has = 141e9 if told.forecast else torch.cuda.mem_get_info(DEVICE)[1]
-    found: list[Any] = [None]
-    if RANK == 0:
-        found = [forecast(told.width, told.rows, "fsdp2" if ranks > 1 else "ddp", ranks)]
-    if ranks > 1 and not told.forecast:
-        torch.cuda.set_device(DEVICE)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=DEVICE)
-        dist.broadcast_object_list(found)
-    base, each = found[0]
-    layers = largest_depth(base, each, has - CONTEXT_BYTES)
+    base, each = activations(told.width, told.rows)
+    row_of = "fsdp2" if ranks > 1 else "ddp"
+
+    def needed(layers: int) -> float:
+        return base + each * layers + kept(layers, told.width, row_of, ranks)
+
+    layers = largest_depth(needed, has - CONTEXT_BYTES)
     layers = -(-11 * layers // 10) if told.larger else layers
     row = {"gpus": ranks, "placement": placement, "width": told.width, "sequences": told.rows}
     row |= {"blocks": layers, "of": "a tenth larger" if told.larger else "forecast to fit"}
-    row |= {"forecast_gib": round((base + each * layers) / GIB, 1), "has_gib": round(has / GIB, 1)}
+    row |= {"forecast_gib": round(needed(layers) / GIB, 1), "has_gib": round(has / GIB, 1)}
     row["parameters"] = layers * 12 * told.width**2 + (WORDS + LENGTH) * told.width
     if not told.forecast:
         row["outcome"] = train(layers, told.width, told.rows, placement)
