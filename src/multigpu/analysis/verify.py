@@ -118,7 +118,7 @@ class Report(NamedTuple):
     @property
     def suspects(self) -> set[tuple[Path, Name]]:
         """Where what may be no Record lies, and which it is."""
-        return {(one.raw.path.resolve(), one.raw[2:4]) for one in self.faults}
+        return {(one.raw.path, one.raw[2:4]) for one in self.faults}
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:

@@ -140,8 +140,9 @@ class Store(Generic[Kind]):
             except ValueError as error:
                 yield str(error)
                 continue
+            folder = (self.root / place).resolve()
             for name, one in held.items():
-                if only is None or (only and (one.path.resolve(), name) in only):
+                if only is None or (only and (folder / one.path.name, name) in only):
                     try:
                         self.read(one)
                     except ValueError as error:
