@@ -234,6 +234,7 @@ def test_a_model_of_whole_batches_is_counted_by_them() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_placements_are_judged_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
     wide = Job(lambda: nn.Linear(512, 512), of_shape(512), tagged_wide, multigpu.Adam(1e-3), 16)
     found = fits(wide, memory_gib=80, devices=4, names=["ddp", "zero1", "fsdp2", "exp4"])

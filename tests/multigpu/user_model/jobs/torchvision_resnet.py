@@ -21,5 +21,4 @@ job = mg.Job(
     F.cross_entropy,
     mg.SGD(0.1, momentum=0.9, weight_decay=1e-4),
     batch_size=4,
-    precision="bf16",
 )
