@@ -123,6 +123,7 @@ OF_A_JOB: dict[str, Callable[[Any], str]] = {
     "scaling": lambda value: f"{value} scaling",
     "input_label": lambda value: "synthetic input" if value == "synthetic" else str(value),
     "sequence_length": lambda value: f"{value} words per sentence",
+    "precision": lambda value: "bf16 parameters" if value == "bf16_params" else str(value),
     "optimizer": lambda value: "" if value == "default" else str(value),
     "warmup_steps": lambda value: f"{value} warm-up steps",
     "timed_steps": lambda value: f"{value} timed steps",
