@@ -177,18 +177,23 @@ def main() -> None:
             with open(arguments.out, newline="") as file:
                 rows = list(csv.DictReader(file))
         known = {(row["module"], row["operator"], row["occurrence"]) for row in rows}
+        passed: set[str] = set()
         for module, operator, occurrence, line in drawn:
             name = str(module.relative_to(tree))
             if (name, operator, str(occurrence)) in known or arguments.only not in name:
                 continue
             if time.monotonic() > ends:
                 break
+            tests = tests_of(module, tree)
+            if name not in passed and run(tree, tests, arguments.limit_s)[0] != "survived":
+                sys.exit(f"{' '.join(tests)} fail or take too long without a mutation")
+            passed.add(name)
             with use_mutation(module, plugins.get_operator(operator)(), occurrence) as (old, new):
                 if new is None:
                     continue
                 pairs = zip(old.splitlines(), new.splitlines(), strict=False)
                 change = next((f"{a.strip()} -> {b.strip()}" for a, b in pairs if a != b), "")
-                outcome, took_s = run(tree, tests_of(module, tree), arguments.limit_s)
+                outcome, took_s = run(tree, tests, arguments.limit_s)
             row = dict(
                 zip(
                     FIELDS,
