@@ -31,6 +31,7 @@ from multigpu.records.collective import CollectiveRecord
 from multigpu.records.record import Record
 from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in, parsed
 from multigpu.spec.schema import refusal
+from multigpu.workloads.own.description import know
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
@@ -148,6 +149,8 @@ def verify(
     """Check every Record below a folder, all attempts. exceptions: rows of (commit, fault, records,
     why), for so many Records. kinds: which kind of Record alone a folder may hold.
     """
+    for comparison in sorted(root.rglob("comparison.json")):
+        know(comparison.parent / "jobs")  # which its Records name as their models
     known, counts, found = history(), Counter[str](), list[Fault]()
     runs, usual = list[tuple[Raw, Record]](), dict[Path, type[Kept]]()
     for raw in raw_records(root):

@@ -37,6 +37,8 @@ def levers(
     """
     kept = repeated(points).sort_values("n", ascending=False, kind="stable")
     last = where(kept, **first).head(1)
+    if last.empty:
+        return kept.iloc[:0]
     name = next(iter(changes))
     found = [last.assign(lever=name, start=0.0, changed="")]
     for lever, fields in list(changes.items())[1:]:
