@@ -39,6 +39,8 @@ from multigpu.workloads.own.description import know, without_values
 from multigpu.workloads.own.job import Job
 
 TRACED_STEPS = 5
+# of the Run that warms a launch: a count that no window has, so that it stands in for none of them
+COLD_STEPS = STEPS[0] - 1
 TURNS = 2  # windows of a way in a launch, one after all others' first
 MOST_FRUITLESS = 2  # launches that gave no window of a way, before it is left
 AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
@@ -81,7 +83,7 @@ def measured_within(
                 bar.begin(len(launches) - place)
                 cold = items[0].model_copy(
                     update={
-                        "run": items[0].run.model_copy(update={"timed_steps": STEPS[0]}),
+                        "run": items[0].run.model_copy(update={"timed_steps": COLD_STEPS}),
                         "repeat": 0,
                     }
                 )

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from multigpu.spec.run import Run
+from multigpu.user_model.candidates import STEPS
+from multigpu.user_model.compare import COLD_STEPS
 from multigpu.user_model.race import (
     LAUNCHES,
     MOST_DISTURBED,
@@ -168,3 +171,10 @@ def test_a_wrong_leader_is_named_in_few_of_many_races(spread: float) -> None:
         wrong += found.is_decided and found.leader != max(ways, key=true.__getitem__)
     assert wrong <= 0.05 * 700
     assert decided >= {0.01: 0.0, 0.1: 0.2, 0.4: 0.5}[spread] * 700
+
+
+def test_the_run_that_warms_a_launch_stands_in_for_no_window() -> None:
+    """It is compared with nothing: a window's Record that it replaced lost what was compared."""
+    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=4)
+    windows = [run.model_copy(update={"timed_steps": count}) for count in STEPS]
+    assert run.model_copy(update={"timed_steps": COLD_STEPS}) not in windows
