@@ -64,6 +64,7 @@ def executed(path: Path) -> Path:
     notebook = new.new_notebook(
         metadata={
             "papermill": {"output_path": str(path)},
+            "topic": "Decide",
             "kernelspec": kernel,
             "language_info": language,
         }
