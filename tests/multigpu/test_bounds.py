@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,15 +95,30 @@ def packed_whole(place: Path, texts: list[bytes]) -> None:
     (place / name).write_bytes(lzma.compress(out.getvalue(), preset=1))
 
 
+STARTER = """
+import json, os, subprocess, sys
+with open(sys.argv[1], "w") as said:
+    process = subprocess.Popen(sys.argv[2:], stdout=said, stderr=subprocess.STDOUT)
+    _, status, used = os.wait4(process.pid, 0)
+print(json.dumps([status, used.ru_maxrss, used.ru_utime, used.ru_stime]))
+"""
+
+
 def run(words: list[str], folder: Path) -> tuple[int, str, Any]:
     """How a command on a folder of Records ends, what it says, and what it used."""
     line = [sys.executable, "-m", "multigpu", "--records", str(folder), *words]
-    own = os.environ | {"PYTHONPATH": PATHS}
-    with (folder.parent / "said").open("w+") as said:
-        process = subprocess.Popen(line, env=own, stdout=said, stderr=subprocess.STDOUT)
-        _, status, used = os.wait4(process.pid, 0)
-        said.seek(0)
-        return os.waitstatus_to_exitcode(status), said.read(), used
+    said = folder.parent / "said"
+    # a process begins with the peak of the one that started it: a small one starts this
+    started = subprocess.run(
+        [sys.executable, "-c", STARTER, str(said), *line],
+        env=os.environ | {"PYTHONPATH": PATHS},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    status, peak, user, system = json.loads(started.stdout)
+    used = SimpleNamespace(ru_maxrss=peak, ru_utime=user, ru_stime=system)
+    return os.waitstatus_to_exitcode(status), said.read_text(), used
 
 
 def test_more_values_than_any_record_holds_are_refused_with_their_number() -> None:

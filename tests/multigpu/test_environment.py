@@ -147,8 +147,8 @@ def test_notebooks_are_clean(path: Path) -> None:
     assert re.search(r"\b(check_parameters|page)\(globals\(\)", code[1].source), (
         "the second code cell checks the parameters"
     )
-    assert sum(cell.source.count("file=") for cell in code) <= 3 or path.name >= "2", (
-        "at most three figures, but in appendices"
+    assert sum(cell.source.count("file=") for cell in code) <= 4 or path.name >= "2", (
+        "at most four figures, but in appendices"
     )
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, (
@@ -171,9 +171,10 @@ def test_locks_hold_what_constraints_say_and_only_files_with_a_hash() -> None:
     constraints = exact()
     for name, packages in LOCKS.items():
         for package, version in packages.items():
-            assert version.partition("+")[0] == constraints.get(
-                package, version.partition("+")[0]
-            ), f"{name}: {package}: run `make lock`"
+            if name != "tools":  # those of make live in an environment of their own
+                assert version.partition("+")[0] == constraints.get(
+                    package, version.partition("+")[0]
+                ), f"{name}: {package}: run `make lock`"
         entries = re.split(
             r"^(?=\w)", (ROOT / "locks" / f"{name}.txt").read_text(), flags=re.MULTILINE
         )[1:]

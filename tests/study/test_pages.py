@@ -203,6 +203,7 @@ def told(path: Path) -> Page:
     return page
 
 
+@pytest.mark.timeout(300)
 def test_every_require_is_tripped_by_other_rates(
     path: Path, told: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

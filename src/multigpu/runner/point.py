@@ -26,6 +26,9 @@ class Point(Trial):
     def __init__(
         self, run: Run, repeat: int = 0, launch: int = 0, timeout_s: float = 300.0, **more: Any
     ) -> None:
+        if isinstance(run, dict):  # read from a plan, whose JSON has lists for tuples
+            run = Run.model_validate(run, strict=False)
+            more["smaller"] = tuple(more.get("smaller", ()))
         super().__init__(run=run, repeat=repeat, launch=launch, timeout_s=timeout_s, **more)
 
 

@@ -21,7 +21,7 @@ from tests.forked import forking
 
 FRAMES = [
     {"name": "all_reduce", "filename": "/x/site-packages/torch/distributed_c10d.py", "line": 3},
-    {"name": "train", "filename": "/home/me/train.py", "line": 41},
+    {"name": "train", "filename": "/project/train.py", "line": 41},
 ]
 
 
