@@ -257,7 +257,8 @@ def test_every_figure_leads_to_its_records_and_is_read_on_a_telephone(
             hit = [any(key.startswith(begins) for key in own) for own in explored["points"]["own"]]
             own = explored["points"].loc[hit, "own"]
             others = keys - set().union(*explored["points"]["own"])
-            assert len(own) <= len(begins) and keys <= set().union(*own, others), "its points alone"
+            missed = keys - set().union(*own, others)
+            assert len(own) <= len(begins) and not missed, f"{link[:60]} misses {missed}"
             continue
         asked = {name: text.split("|") for name, text in parse_qsl(link)}
         begins = tuple(asked.pop("key", ()))
