@@ -48,8 +48,8 @@ def committed() -> list[Record]:
     return cached_on_disk("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
 
 
-OF_THE_TOOL = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "TRAINING", "INTERFERENCE")
-FOLDERS = (*OF_THE_TOOL, "SYNCHRONY", "STAGES")
+OF_THE_TOOL = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS")
+FOLDERS = (*OF_THE_TOOL, "TRAINING", "INTERFERENCE", "SYNCHRONY", "STAGES")
 """Of `multigpu.paths`: where the study's Records lie, and first those that the tool measures."""
 
 
