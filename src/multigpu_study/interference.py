@@ -4,10 +4,9 @@ beside lanes that do the same. Records say by `lane.neighbours` which is which;
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_usual, answered, count, parse_counts
+from multigpu.cli.command import Parser, add_records, add_usual, answered, count, parse_counts
 from multigpu.grids import device_counts, find_grid
 from multigpu.machine.lane import Place
 from multigpu.machine.machine import gpu_count, this_machine
@@ -128,12 +127,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="of every Run, in each half of a round (default: 3)",
     )
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")
-    parser.add_argument(
-        "--records",
-        type=lambda text: paths.kind_in(Path(text), "interference"),
-        default=paths.INTERFERENCE,
-        help="folder of the Records (default: data/interference)",
-    )
+    add_records(parser, paths.INTERFERENCE)
     parser.add_argument(
         "--devices", help="1, 2 or 1,2 GPUs a Run (default: what leaves room for two lanes)"
     )

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
 from multigpu.grids import devices_here
+from multigpu.paths import kind_in
 from multigpu.plugins import PluginRegistry
 from multigpu.records.base import STATUSES
 from multigpu.runner.hosts.launching import PORT
@@ -153,6 +155,20 @@ def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -
                 "help": f"{usual['help']} (default: {defaults[own]:g})",
             }
         parser.add_argument(option, **usual)
+
+
+def add_records(parser: argparse.ArgumentParser, default: Path, *older: str) -> None:
+    """Give a command its option for the folder of its own kind of Records, which bears the name of
+    the default one. older: a name that the option had before, under which its value is parsed.
+    """
+    parser.add_argument(
+        "--records",
+        *older,
+        dest=older[0].strip("-") if older else "records",
+        type=lambda text: kind_in(Path(text), default.name),
+        default=default,
+        help=f"folder of the Records (default: data/{default.name})",
+    )
 
 
 OWN_RECORDS = {

@@ -4,12 +4,11 @@ Imports no framework.
 
 import importlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_usual, answered, parse_counts
+from multigpu.cli.command import Parser, add_records, add_usual, answered, parse_counts
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import (
@@ -145,14 +144,7 @@ def main(words: Sequence[str] | None = None) -> int:
         budget_s=120.0,
         repeats=1,
     )
-    parser.add_argument(
-        "--records",
-        "--out",
-        dest="out",
-        type=lambda text: paths.kind_in(Path(text), "collectives"),
-        default=paths.COLLECTIVES,
-        help="folder of the Records (default: data/collectives)",
-    )
+    add_records(parser, paths.COLLECTIVES, "--out")
     arguments = parser.parse_args(words)
     device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []

@@ -9,14 +9,13 @@ a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every 
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import Parser, add_usual, answered
+from multigpu.cli.command import Parser, add_records, add_usual, answered
 from multigpu.collectives import algorithms
 from multigpu.grids.expand import Kind, expand
 from multigpu.machine.cluster import slug
@@ -185,14 +184,7 @@ def main(words: Sequence[str] | None = None) -> int:
         budget_s=900.0,
         repeats=1,
     )
-    parser.add_argument(
-        "--records",
-        "--out",
-        dest="out",
-        type=lambda text: paths.kind_in(Path(text), "hosts"),
-        default=paths.HOSTS,
-        help="folder of the Records (default: data/hosts)",
-    )
+    add_records(parser, paths.HOSTS, "--out")
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from multigpu.cli.command import Parser, add_usual, answered, name
+from multigpu.cli.command import Parser, add_records, add_usual, answered, name
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
-from multigpu.paths import SYNCHRONY, kind_in
+from multigpu.paths import SYNCHRONY
 from multigpu.runner.summary import LEFT, Summary, followed
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu_study.synchrony.downpour import Downpour
@@ -121,14 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)",
     )
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
-    parser.add_argument(
-        "--records",
-        "--folder",
-        dest="folder",
-        type=lambda text: kind_in(Path(text), "synchrony"),
-        default=SYNCHRONY,
-        help="folder of the Records (default: data/synchrony)",
-    )
+    add_records(parser, SYNCHRONY, "--folder")
     parser.add_argument(
         "--again",
         action="store_true",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_arguments, add_usual, answered, name
+from multigpu.cli.command import Parser, add_arguments, add_records, add_usual, answered, name
 from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.runner.hosts.launching import HostGroup, follow
 from multigpu.runner.hosts.launching import company as company_of
@@ -90,14 +90,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
-    parser.add_argument(
-        "--records",
-        "--folder",
-        dest="folder",
-        type=lambda text: paths.kind_in(Path(text), "training"),
-        default=paths.TRAINING,
-        help="folder of the Records (default: data/training)",
-    )
+    add_records(parser, paths.TRAINING, "--folder")
     parser.add_argument(
         "--checkpoints",
         type=Path,
