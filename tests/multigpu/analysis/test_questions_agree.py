@@ -3,9 +3,11 @@ contradict the Records.
 """
 
 import json
+import math
 import random
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -24,6 +26,7 @@ from multigpu.records.record import RecordStore
 from tests.factory import make_record, plant
 
 DRAWN = 200
+ROUNDED = 1e-9
 
 
 def explained(table: pd.DataFrame, row: pd.Series) -> Explanation:
@@ -32,20 +35,23 @@ def explained(table: pd.DataFrame, row: pd.Series) -> Explanation:
     return Explanation(row, beside, None, (), 0.0, {}, rivals, "not traced")
 
 
-def by_boot(frame: pd.DataFrame, keys: str) -> dict[str, float]:
-    """The mean rate of a point's repeats in each boot."""
+def levels(frame: pd.DataFrame, keys: str) -> list[float]:
+    """A point's level in each boot (a logarithm), once as the mean of its repeats and once of its
+    launches.
+    """
     own = frame[frame["key"].isin(keys.split(", ")) & frame["status"].eq("ok")]
-    return own.groupby("boot")["units_per_s"].mean().to_dict()
+    logs = own.assign(level=np.log(own["units_per_s"]))
+    launches = logs.groupby(["boot", "launch_id"])["level"].mean()
+    return [*logs.groupby("boot")["level"].mean(), *launches.groupby("boot").mean()]
 
 
 def holds(frame: pd.DataFrame, ratio: float, own: pd.Series, base: pd.Series) -> None:
-    """A ratio is taken boot by boot where points share boots: it lies among these; else it is that
-    of all repeats. Launches weigh alike in one and repeats in the other, hence a tenth.
+    """A ratio weighs the boots of both points, by their launches or repeats: it lies among what a
+    boot of the one gives over a boot of the other, and is that where each has one.
     """
-    mine, others = by_boot(frame, own["keys"]), by_boot(frame, base["keys"])
-    ratios = [mine[boot] / others[boot] for boot in mine.keys() & others.keys()]
-    ratios = ratios or [own["rate"] / base["rate"]]
-    assert 0.9 * min(ratios) <= ratio <= 1.1 * max(ratios), (ratio, ratios)
+    mine, others = levels(frame, own["keys"]), levels(frame, base["keys"])
+    low, high = min(mine) - max(others), max(mine) - min(others)
+    assert low - ROUNDED <= math.log(ratio) <= high + ROUNDED, (ratio, low, high)
 
 
 def agree(frame: pd.DataFrame, table: pd.DataFrame, row: pd.Series) -> None:
