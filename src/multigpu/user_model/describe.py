@@ -69,7 +69,7 @@ def on_a_gpu(examination: Examination, named: str, code: bytes, device: str = "c
     """Examine a job on the GPU that will train it, where a model of usual size passes whole batches
     in a fraction of a CPU's time; by the given examination, on the CPU, where that fails.
     """
-    torch = sys.modules["torch"]  # the examination has imported it
+    torch = importlib.import_module("torch")  # not above: a Keras job needs none
     # products of full precision, as they are compared
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     try:

@@ -132,6 +132,14 @@ def plan(tmp_path: Path) -> Plan:
     return plan_of(tmp_path, tiny(0))
 
 
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Also where a Run has what JSON does not: `data` is a tuple."""
+    read = tiny(0, inputs="image_folder", data=(str(tmp_path),))
+    plan = plan_of(tmp_path, tiny(1), read)
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert plan.items[1].spec == read
+
+
 def started(journal: Journal, key: str, at: float) -> None:
     """Note the start of a Run. at: by the clock of the day."""
     monotonic = at - (time.time() - time.monotonic())
