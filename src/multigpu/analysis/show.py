@@ -189,12 +189,23 @@ def records_query(keys: Iterable[str]) -> str:
     return "key=" + "|".join(dict.fromkeys(key[:LETTERS] for key in keys))
 
 
+def points_query(points: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """Return the explorer's query of each of these points that holds a Record of the rows: for rows
+    of which one rests on several points, as a forecast does.
+    """
+    shown = {key for keys in rows["keys"].dropna() for key in keys.split(", ")}
+    held = [keys.split(", ") for keys in points["keys"].dropna()]
+    return records_query(keys[0] for keys in held if not shown.isdisjoint(keys))
+
+
 def of_machines(query: str, rows: pd.DataFrame) -> str:
     """An explorer's query of exactly these rows' points, and of those that they are compared with.
 
-    query: taken instead where the rows name no Record or too many, with the machines of the rows
-        unless it names one; rows without are of the page's.
+    query: taken where it names Records itself (`points_query`); also where the rows name none or
+        too many, with the machines of the rows unless it names one; rows without are of the page's.
     """
+    if query.startswith("key="):
+        return query
     texts = [rows[name].dropna().astype(str) for name in ("keys", "base_keys") if name in rows]
     firsts = [text.split(", ")[0] for column in texts for text in column if text]
     if query and 0 < len({*firsts}) <= MOST:

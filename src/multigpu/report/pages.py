@@ -57,7 +57,7 @@ from multigpu.analysis.points import (
 )
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, require, say, show
 from multigpu.analysis.read import Study, need, read_study, records_of
-from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
+from multigpu.analysis.show import PAGE_MACHINE, folded, points_query, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.steps import knee, parity, warmup_frame, with_waits
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps

@@ -27,7 +27,7 @@ from multigpu.analysis.picture import RC, Picture, save, svg_text
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
 from multigpu.analysis.prose import NotTrue, finding, require, say
-from multigpu.analysis.show import of_machines, sources, table
+from multigpu.analysis.show import of_machines, points_query, sources, table
 from multigpu.analysis.style import OTHERS, PALETTE, in_order, look
 from multigpu.placements import placements
 from tests.factory import make_record
@@ -434,3 +434,11 @@ def test_rates_of_tokens_say_their_mfu_and_of_which_peak() -> None:
 def test_no_mfu_is_said_where_no_peak_is_known(unknown: dict[str, str]) -> None:
     row = of_tokens(**unknown)
     assert math.isnan(mfu_of(row)) and "MFU" not in f"{estimate(row, 'rate'):rate interval}"
+
+
+def test_a_row_that_rests_on_several_points_leads_to_each() -> None:
+    held = ["a" * 20 + ", " + "b" * 20, "c" * 20, "d" * 20]
+    row = pd.DataFrame({"keys": [", ".join(["b" * 20, "c" * 20])]})
+    query = points_query(pd.DataFrame({"keys": held}), row)
+    assert query == f"key={'a' * 9}|{'c' * 9}"
+    assert of_machines(query, row) == query
