@@ -1,19 +1,21 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Literal
 
 import nbformat
+import psutil
 import pytest
 
 from multigpu.report import pages
+from multigpu.report.kernels import this_interpreter
 from multigpu.report.notebooks import (
     NotebookError,
     execute_notebooks,
     load_parameters,
     numbered_notebooks,
-    this_interpreter,
 )
 from multigpu.spec.parameters import ParameterError, check_parameters
 from tests.refusals import refused
@@ -56,6 +58,53 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
         for path in done
     ]
     assert said == [["all\n"], [f"all small {sys.executable}\n"]]
+
+
+def test_what_several_notebooks_import_is_imported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their kernels are forks of a process that has done so; each is a process of its own, in the
+    folder of its notebook and with the environment of now.
+    """
+    said = tmp_path / "imported"
+    (tmp_path / "slow_to_import.py").write_text(
+        f"import os\nwith open({str(said)!r}, 'a') as file:\n    print(os.getpid(), file=file)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PLANTED", "here")
+    tell = "import os\nprint(os.getpid(), os.getppid(), os.getcwd(), os.environ['PLANTED'])"
+    for number in range(3):
+        write(tmp_path / f"0{number}-page.ipynb", "import slow_to_import", tell)
+    told = [
+        nbformat.read(path, 4).cells[-1].outputs[0]["text"].split()
+        for path in execute_notebooks(tmp_path, tmp_path / "out")
+    ]
+    pids, parents, folders, planted = zip(*told, strict=True)
+    assert len(set(pids)) == 3 and set(parents) == {said.read_text().strip()}
+    assert set(folders) == {str(tmp_path)} and set(planted) == {"here"}
+    assert not psutil.pid_exists(int(parents[0])), "the process that forks ends with the last"
+
+
+def test_kernels_end_with_who_executes_them_however_it_ends(tmp_path: Path) -> None:
+    for number in range(2):
+        wait = (
+            f"open({str(tmp_path / str(number))!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+        )
+        write(tmp_path / f"0{number}-page.ipynb", "import os, time", wait)
+    script = (
+        "from pathlib import Path; from multigpu.report.notebooks import execute_notebooks;"
+        f" execute_notebooks(Path({str(tmp_path)!r}), Path({str(tmp_path / 'out')!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script])
+    told = [tmp_path / "0", tmp_path / "1"]
+    until = time.monotonic() + 120
+    while not all(path.exists() and path.read_text() for path in told):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    kernels = [psutil.Process(int(path.read_text())) for path in told]
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(kernels, timeout=30)[1] == []
 
 
 def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
 """Execute the numbered notebooks with papermill, in the interpreter that runs this."""
 
 import argparse
-import contextlib
-import json
 import os
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,13 +13,8 @@ from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
 from multigpu.grids.expand import read_yaml
+from multigpu.report.kernels import this_interpreter
 from multigpu.spec.parameters import ParameterError, assigned_names, check_known
-
-KERNEL = """from multigpu.machine.process import end_with_parent
-end_with_parent()
-from ipykernel.kernelapp import launch_new_instance
-launch_new_instance()
-"""  # it ends with whoever executes the notebook, also if that is killed
 
 
 class NotebookError(RuntimeError):
@@ -95,35 +86,6 @@ def parameter_names(path: Path) -> list[str]:
     return assigned_names(cells[0].source)
 
 
-@contextlib.contextmanager
-def this_interpreter() -> Iterator[None]:
-    """Make the kernel `python3` mean this interpreter with this package, whatever kernels the user
-    or the machine has.
-    """
-    with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
-        spec = Path(folder, "kernels", "python3", "kernel.json")
-        spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
-        # absolute, since a relative PYTHONPATH means something else in the notebook's folder
-        path = os.pathsep.join(
-            filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")])
-        )
-        content = {
-            "argv": argv,
-            "display_name": "Python 3",
-            "language": "python",
-            "env": {"PYTHONPATH": path},
-        }
-        spec.write_text(json.dumps(content), encoding="utf-8")
-        before = os.environ.get("JUPYTER_PATH")
-        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before]))
-        try:
-            yield
-        finally:
-            del os.environ["JUPYTER_PATH"]
-            os.environ |= {"JUPYTER_PATH": before} if before else {}
-
-
 def execute_notebooks(
     folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = ""
 ) -> list[Path]:
@@ -151,7 +113,7 @@ def execute_notebooks(
     # a kernel starts and draws on one; all are heard before one that stopped is told
     cores = min(4, os.cpu_count() or 1)
     with (
-        this_interpreter(),
+        this_interpreter(names),
         tqdm(total=len(names), unit="notebook") as bar,
         ThreadPoolExecutor(cores) as pool,
     ):
@@ -214,7 +176,8 @@ def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
             kernel_name="python3",
             language="python",
             progress_bar=False,
-            cwd=path.parent,
+            # not `cwd`, which papermill makes the folder of all its threads
+            resources={"metadata": {"path": str(path.parent)}},
         )
     except PapermillExecutionError as error:
         reason = " ".join(str(error.evalue).split())

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from multigpu.report.notebooks import this_interpreter
+from multigpu.report.kernels import this_interpreter
 from multigpu.user_model.result import compared
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
