@@ -13,7 +13,6 @@ ENTRY_POINTS = {
         "train": "multigpu_study.commands:TRAIN",
     },
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},
-    "selections": {"undecided": "multigpu_study.commands:UNDECIDED"},
     "experiments": {
         "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
         "stages": "multigpu_study.stages.kind:STAGES",
