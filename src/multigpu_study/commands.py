@@ -54,11 +54,6 @@ INTERFERENCE = Command(
     "do Runs that share this machine disturb each other?",
     "multigpu_study.interference:main",
 )
-STAGES = Command(
-    "stages",
-    "find the best placement of a model's stages",
-    "multigpu_study.stages.measure:main",
-)
 TRAIN = Command(
     "train",
     "train runs to the end of a budget",

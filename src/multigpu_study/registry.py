@@ -9,7 +9,6 @@ ENTRY_POINTS = {
         "synchrony": "multigpu_study.commands:SYNCHRONY",
         "hosts": "multigpu_study.commands:HOSTS",
         "interference": "multigpu_study.commands:INTERFERENCE",
-        "stages": "multigpu_study.commands:STAGES",
         "train": "multigpu_study.commands:TRAIN",
     },
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},

@@ -12,6 +12,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from benchmarks.stage_search.measure import (
+    describe,
+    found_run,
+    found_runs,
+    hand_written,
+    main,
+    measure_stages,
+    measured_s,
+    planned,
+    profile_run,
+)
+from benchmarks.stage_search.pricing import NOTHING
 
 from multigpu.engines.common.session import measurement, open_session
 from multigpu.engines.common.timing import most_steps
@@ -20,17 +32,7 @@ from multigpu.paths import STAGES
 from multigpu.records.record import RecordStore
 from multigpu.spec.run import Run
 from multigpu.workloads.stages import graph_of
-from multigpu_study.stages.costs import NOTHING, CopyCost, Costs, HostModel, StageCost, StagePass
-from multigpu_study.stages.measure import (
-    describe,
-    found_run,
-    found_runs,
-    hand_written,
-    measure_stages,
-    measured_s,
-    planned,
-    profile_run,
-)
+from multigpu_study.stages.costs import CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu_study.stages.record import REFUTED, StageRecord, StageStore, stage_key
 from tests.factory import make_machine, make_record
 from tests.multigpu.equivalence.cases import make_context
@@ -179,7 +181,7 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tf: Any) -> Non
     """A product called op by op, and one among several in a graph, where nothing reads what comes
     of it.
     """
-    from multigpu_study.stages.tensorflow_costs import PassClock, as_written
+    from benchmarks.stage_search.tensorflow_costs import PassClock, as_written
 
     from multigpu.engines.tensorflow.devices import Devices
 
@@ -203,7 +205,7 @@ def test_measured_costs_make_a_record_with_the_best_placement(
     if framework == "tensorflow":
         request.getfixturevalue("tf")
     # of two calls each
-    costs = importlib.import_module(f"multigpu_study.stages.{framework}_costs").measure_costs(
+    costs = importlib.import_module(f"benchmarks.stage_search.{framework}_costs").measure_costs(
         run, [4, 1 << 16], 2
     )
     graph = graph_of(run)
@@ -387,3 +389,19 @@ def test_committed_searches_found_nothing_slower_than_what_is_written_by_hand() 
         (record.measured(record.found) or 1e9) <= min(record.measured_s.values())
         for record in known
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("placement=single", "placement is chosen by this command: leave it out"),
+        ("--devices 1", "stages are spread over at least 2 devices, not 1"),
+        ("batch_size=none", "batch_size"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_in_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.startswith("multigpu: ") and told.count("\n") == 1
