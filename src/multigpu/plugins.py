@@ -23,7 +23,6 @@ KINDS = (
     "workloads",
     "claims",
     "commands",
-    "selections",
     "engines",
     "experiments",
     "grids",

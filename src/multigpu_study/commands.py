@@ -1,4 +1,4 @@
-"""The commands that the study adds to `python -m multigpu`, and its way to choose from grids.
+"""The commands that the study adds to `python -m multigpu`.
 
 What does a command is named and not imported: most calls need none of it.
 """
@@ -6,7 +6,7 @@ What does a command is named and not imported: most calls need none of it.
 import argparse
 
 from multigpu import paths
-from multigpu.cli.command import Command, Selection, add_usual
+from multigpu.cli.command import Command, add_usual
 
 
 def _claims(parser: argparse.ArgumentParser) -> None:
@@ -54,19 +54,8 @@ INTERFERENCE = Command(
     "do Runs that share this machine disturb each other?",
     "multigpu_study.interference:main",
 )
-STAGES = Command(
-    "stages",
-    "find the best placement of a model's stages",
-    "multigpu_study.stages.measure:main",
-)
 TRAIN = Command(
     "train",
     "train runs to the end of a budget",
     "multigpu_study.training.command:main",
-)
-
-UNDECIDED = Selection(
-    "undecided",
-    "of the grids, what it takes to decide more claims",
-    "multigpu_study.claims.undecided:chosen",
 )

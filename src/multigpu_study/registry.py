@@ -9,11 +9,9 @@ ENTRY_POINTS = {
         "synchrony": "multigpu_study.commands:SYNCHRONY",
         "hosts": "multigpu_study.commands:HOSTS",
         "interference": "multigpu_study.commands:INTERFERENCE",
-        "stages": "multigpu_study.commands:STAGES",
         "train": "multigpu_study.commands:TRAIN",
     },
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},
-    "selections": {"undecided": "multigpu_study.commands:UNDECIDED"},
     "experiments": {
         "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
         "stages": "multigpu_study.stages.kind:STAGES",

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grids import find_grid
 from multigpu.records.collective import CollectiveStore
-from multigpu.records.record import RecordStore
-from multigpu_study.claims import all_claims, find_claim
-from tests.command_line import Ran, measured_here, refused_words
-from tests.factory import plant
+from multigpu_study.claims import all_claims
+from tests.command_line import Ran, refused_words
 from tests.study.claims.test_other_records import reduced as planted_all_reduces
 
 REFUSED = [
@@ -69,22 +66,3 @@ def test_claims_in_lines_and_in_full(run, here, elsewhere) -> None:
     assert code == 0 and [
         line.split(":")[0] for line in out.splitlines() if line.startswith("C")
     ] == ["C25", "C26"]
-
-
-def test_what_claims_need_is_what_would_be_measured(run, here, monkeypatch, elsewhere) -> None:
-    """A failure of this PyTorch is known unless it is retried."""
-    monkeypatch.setattr(
-        "multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C2"), find_claim("C12")]
-    )
-    runs = [entry.run for entry in find_grid("headline", [1, 2])]
-    words = ["measure", "--undecided", "--grid", "headline", "--devices", "1,2", "--dry-run"]
-
-    def needed(*more: str) -> list[str]:
-        return [line for line in run(*words, *more)[1].splitlines() if " in torch: " in line]
-
-    from_nothing = needed()
-    plant(
-        RecordStore(here / "runs"),
-        [measured_here(one, repeat, status="failed") for one in runs for repeat in range(8)],
-    )
-    assert len(from_nothing) > 1 and needed() == [] and needed("--retry", "failed") == from_nothing

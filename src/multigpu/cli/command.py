@@ -37,21 +37,8 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
 
-@dataclass(frozen=True)
-class Selection:
-    """A way to choose from grids, which another package adds: `measure --NAME`.
-    does: its line of help. choose: "module:function" of the parsed arguments, the planned entries,
-        (digest, repeat) of what is known, and the pace of this machine: the entries to measure.
-    """
-
-    name: str
-    does: str
-    choose: str
-
-
 COMMANDS: PluginRegistry[Command] = PluginRegistry("commands", Command)
-SELECTIONS: PluginRegistry[Selection] = PluginRegistry("selections", Selection)
-"""What other packages add: commands, and ways to choose from grids."""
+"""What other packages add."""
 
 
 class Parser(argparse.ArgumentParser):

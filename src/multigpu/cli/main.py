@@ -10,7 +10,6 @@ from pathlib import Path
 from multigpu.cli.command import (
     COMMANDS,
     OWN_RECORDS,
-    SELECTIONS,
     Parser,
     add_arguments,
     add_everywhere,
@@ -66,8 +65,6 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas"
     )
-    for selection in SELECTIONS.values():
-        one.add_argument(f"--{selection.name}", action="store_true", help=selection.does)
     takes_devices(one, "device counts of the grid")
     one.add_argument(
         "--peaks",

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import SELECTIONS, parse_counts
+from multigpu.cli.command import parse_counts
 from multigpu.grids import (
     Planned,
     affordable,
     cost_s,
     default_grid,
-    every_grid,
     find_grid,
     having,
     pace,
@@ -81,8 +80,7 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def measure_command(arguments: argparse.Namespace) -> int:
-    """Measure one Run, grids, or what a selection takes of them; the exit code."""
-    selection = next((way for name, way in SELECTIONS.items() if getattr(arguments, name)), None)
+    """Measure one Run, or grids; the exit code."""
     if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
         raise ValueError(
             "--share makes lanes of one machine and cannot be used with several hosts: leave out"
@@ -94,7 +92,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
                 f"--{option} watches Runs that have the machine to themselves: leave it or"
                 " --share out"
             )
-    if arguments.fields and not arguments.grid and selection is None:
+    if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
         chosen, costs = (
@@ -105,25 +103,14 @@ def measure_command(arguments: argparse.Namespace) -> int:
             {},
         )
     else:
-        grids = find_grid(
-            arguments.grid or (every_grid() if selection else default_grid()),
-            parse_counts(arguments.devices),
-        )
+        grids = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
         planned = having(grids, parse_fields(arguments.fields))
         planned = (
             [entry.repeated(arguments.repeats) for entry in planned]
             if arguments.repeats
             else planned
         )
-        if selection is not None:
-            known, learned = _standing(arguments, planned)
-            measured = {(run.digest, repeat) for run, repeat in known}
-            planned = lazy(selection.choose)(arguments, planned, measured, learned)
-        chosen = (
-            points(planned)
-            if selection or arguments.budget_s is None
-            else _affordable(arguments, planned)
-        )
+        chosen = points(planned) if arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})
             print(

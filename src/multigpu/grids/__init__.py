@@ -255,17 +255,6 @@ packages, and the default of a machine with GPUs.
 """
 
 
-def every_grid() -> str:
-    """The names of all grids but those for any computer (`*_small`, the study of CPUs) and of the
-    checks of how it is measured.
-    """
-    return ",".join(
-        name
-        for name in GRIDS
-        if not name.endswith("_small") and name not in ("cpu_study", "interference", "same_gpus")
-    )
-
-
 def device_counts(available: int) -> list[int]:
     """1, 2, 4, 8 ... up to what there is."""
     return [count for count in (1, 2, 4, 8) if count <= available]

@@ -25,8 +25,8 @@ class Run(Spec):
     batch_size: of each device under weak scaling, of all devices together under strong scaling
         (shards then differ by at most one; the first take the remainder, or the last all of it
         where the placement slices a global batch).
-    data: paths that the input reads (two text files, one folder, one file of reviews), for inputs
-        that take paths; a file of text or of reviews may be packed by gzip (.gz).
+    data: paths that the input reads (two text files, one folder), for inputs that take paths; a
+        file of text may be packed by gzip (.gz).
     sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or
         positions to which batching "fixed" pads both sides, longer sentences cut off there (100
         where none is named); tokens of every sequence of a transformer (None: all it can read).

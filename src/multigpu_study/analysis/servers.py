@@ -23,19 +23,21 @@ SERVERS = ("host", "cpu", "cuda")
 """Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
 
 
+ALIKE = ("machine", "problem", "workers", "server_device")
+"""What a run has in common with the one that its prediction begins from."""
+
 DEVICE_COLUMNS = [
-    *(
-        "key",
-        "machine",
-        "problem",
-        "workers",
-        "server_device",
-        "protocol",
-        "gradients_per_update",
-        "straggler_s",
-        "update_time_s",
-    ),
-    *("gradients_per_s", "predicted_per_s", "staleness", "server_busy", "base"),
+    "key",
+    *ALIKE,
+    "protocol",
+    "gradients_per_update",
+    "straggler_s",
+    "update_time_s",
+    "gradients_per_s",
+    "predicted_per_s",
+    "staleness",
+    "server_busy",
+    "base",
 ]
 
 
@@ -60,19 +62,13 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     for record in found:
         e, result, base = record.experiment, record.result, bases.get(_alike(record))
         assert result is not None
-        row = dict(
-            zip(("machine", "problem", "workers", "server_device"), _alike(record), strict=True)
-        ) | {
-            **{
-                "key": record.key,
-                "protocol": e.protocol,
-                "gradients_per_update": e.gradients_per_update,
-            },
-            **{
-                "straggler_s": max(e.delays_s or (0.0,)),
-                "update_time_s": result.update_time_s,
-                "staleness": result.staleness.mean,
-            },
+        row = dict(zip(ALIKE, _alike(record), strict=True)) | {
+            "key": record.key,
+            "protocol": e.protocol,
+            "gradients_per_update": e.gradients_per_update,
+            "straggler_s": max(e.delays_s or (0.0,)),
+            "update_time_s": result.update_time_s,
+            "staleness": result.staleness.mean,
             "gradients_per_s": e.gradients_per_update / result.update_time_s,
             "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
         }
@@ -94,7 +90,7 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
-    """Machine, problem, workers, where the server is."""
+    """The values of `ALIKE`."""
     e = record.experiment
     return (
         record.machine.name,

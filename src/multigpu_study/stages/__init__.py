@@ -1,3 +1,3 @@
-"""Placements inside one model: its stages as a small graph, where each may run, what a step then
-costs, and the best found by search.
+"""Placements inside one model: its stages, where each may run, and Records of what a search over
+their placements found.
 """

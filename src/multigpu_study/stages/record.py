@@ -37,7 +37,7 @@ class StageRecord(Kept):
     measured_s: seconds a step of the placements written by hand that had Records on this machine,
         medians. found_s: of those that searches found, by their stages' devices. host_model_errors:
             how far each model of the host missed all of these
-        (`cost.host_model_errors`); `costs.threads` is the one that missed least.
+        (`benchmarks/stage_search`); `costs.threads` is the one that missed least.
     predictions: of the placements written by hand, then of those that were found and took longer
         than one written by hand (REFUTED), then of the one found. tried, complete: placements
         priced, and whether all were.

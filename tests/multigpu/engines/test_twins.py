@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     # one of every other family; dropout, which no twin can share, is left out of the tiny models
     **{
         model: {"model": model, "precision": "fp64"}
-        for model in (*FAMILIES, *("deepconn_tiny", "deepconn_fm_tiny")[: 2 * DEEPCONN], *STACKS)
+        for model in (*FAMILIES, *("deepconn_tiny",)[:DEEPCONN], *STACKS)
     },
     # where a bias of keys moves nothing: whatever it adds to a query's scores, it adds to all
     "gpt": {"model": "gpt_tiny", "precision": "fp64"},

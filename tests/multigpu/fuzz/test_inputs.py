@@ -1,10 +1,9 @@
-"""Corpora, images and reviews, damaged in every way: a batch of them comes out, or one sentence
+"""Corpora and images, damaged in every way: a batch of them comes out, or one sentence
 that names the file.
 """
 
 import gzip
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ from PIL import Image
 
 from multigpu.build import build_run
 from multigpu.workloads import description_of, workloads
-from tests.installed import DEEPCONN
 from tests.multigpu.fuzz.strategies import WORDS, examples, little_memory, one_sentence
 
 RUNS: dict[str, dict[str, Any]] = {
     "text_files": {"workload": "nmt", "model": "nmt_small"},
-    **({"reviews": {"workload": "deepconn", "model": "deepconn_tiny"}} if DEEPCONN else {}),
     **{
         name: {"workload": "cnn", "model": "resnet_tiny"}
         for name in ("image_folder", "jpeg_folder", "cifar10")
@@ -37,23 +34,11 @@ def picture(kind: str, mode: str = "RGB") -> bytes:
     return data.getvalue()
 
 
-def review(user: int, item: int, **more: Any) -> dict[str, Any]:
-    return {
-        "reviewerID": f"u{user}",
-        "asin": f"i{item}",
-        "reviewText": "a good thing",
-        "overall": 4.0,
-        **more,
-    }
-
-
-REVIEWS = [review(user, item) for user in range(5) for item in range(4)]
 WHOLE: dict[str, dict[str, bytes]] = {
     "text_files": {
         "a.txt": b"one two three\nfour five\nsix\nseven eight\n",
         "b.txt": b"eins zwei drei\nvier\nsechs\nsieben\n",
     },
-    "reviews": {"a.json": "\n".join(map(json.dumps, REVIEWS)).encode() + b"\n"},
     "image_folder": {
         "cats/a.png": picture("PNG"),
         "cats/b.png": picture("PNG", "L"),
@@ -66,7 +51,6 @@ WHOLE: dict[str, dict[str, bytes]] = {
     },
     "cifar10": {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)},
 }
-WHOLE = {name: files for name, files in WHOLE.items() if name in RUNS}
 
 
 @st.composite
@@ -83,7 +67,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, dict[str, bytes], bool]:
         words = st.sampled_from([word.encode("utf-8", "surrogatepass") for word in WORDS])
         middle = draw(st.one_of(st.binary(max_size=12), words, st.just(data[start:end][::-1])))
         files[file] = data[:start] + middle + data[end if draw(st.booleans()) else start :]
-    return name, files, draw(st.booleans()) and name in ("text_files", "reviews")
+    return name, files, draw(st.booleans()) and name == "text_files"
 
 
 def first_batch(name: str, folder: Path, files: dict[str, bytes], packed: bool) -> None:
@@ -94,7 +78,7 @@ def first_batch(name: str, folder: Path, files: dict[str, bytes], packed: bool) 
         path.write_bytes(gzip.compress(data) if packed else data)
     paths = (
         [f"{folder}/{file}{'.gz' * packed}" for file in WHOLE[name]]
-        if name in ("text_files", "reviews")
+        if name == "text_files"
         else [str(folder)]
     )
     run = build_run(

@@ -5,14 +5,12 @@ sentence.
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu.cli.command import COMMANDS
-from multigpu_study.stages import measure as stages
 from multigpu_study.synchrony.store import SynchronyStore
 from multigpu_study.training.build import build_training_run
 from multigpu_study.training.record import TrainingStore
@@ -29,17 +27,13 @@ KINDS: Kinds = {
 }
 """A Record of every kind that can be planted, by the folder of its store."""
 PARSERS = {name: parser for name, parser in parsers().items() if name in COMMANDS.of_the_study}
-NOTHING_ELSE: dict[str, tuple[str, ...]] = {"stages": (), "claims": ()}
+NOTHING_ELSE: dict[str, tuple[str, ...]] = {"claims": ()}
 """What keeps a command from measuring; others have `--dry-run`."""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    measured = mock.Mock(side_effect=RuntimeError("nothing is measured"))
-    with (
-        fuzzed(tmp_path_factory.mktemp("fuzz")) as root,
-        mock.patch.object(stages, "measure_stages", measured),
-    ):
+    with fuzzed(tmp_path_factory.mktemp("fuzz")) as root:
         yield root
 
 

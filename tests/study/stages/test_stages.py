@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.stage_search.pricing import HOST_MODELS, NOTHING, Pricing, copy_cost
 
 from multigpu.build import build_run
 from multigpu.placements.stage_split import RULES
@@ -13,15 +14,7 @@ from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
 from multigpu.workloads import description_of, find_model
 from multigpu.workloads.stages import graph_of, places_of
-from multigpu_study.stages.costs import (
-    HOST_MODELS,
-    NOTHING,
-    CopyCost,
-    Costs,
-    Pricing,
-    StageCost,
-    StagePass,
-)
+from multigpu_study.stages.costs import CopyCost, Costs, StageCost, StagePass
 from multigpu_study.workloads.deepconn.description import stage_graph
 from tests.refusals import refused
 
@@ -250,7 +243,7 @@ def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
         for size, seconds in ((0, 1.0), (100, 2.0))
     )
     costs = Costs(stages=(), copies=tuple(copies))
-    assert [costs.copy_cost(size).device_s for size in (0, 50, 100, 300)] == pytest.approx(
+    assert [copy_cost(costs, size).device_s for size in (0, 50, 100, 300)] == pytest.approx(
         [1.0, 1.5, 2.0, 4.0]
     )
 

@@ -12,6 +12,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from benchmarks.stage_search.measure import (
+    describe,
+    found_run,
+    found_runs,
+    hand_written,
+    main,
+    measure_stages,
+    measured_s,
+    planned,
+    profile_run,
+)
+from benchmarks.stage_search.pricing import NOTHING
 
 from multigpu.engines.common.session import measurement, open_session
 from multigpu.engines.common.timing import most_steps
@@ -20,17 +32,7 @@ from multigpu.paths import STAGES
 from multigpu.records.record import RecordStore
 from multigpu.spec.run import Run
 from multigpu.workloads.stages import graph_of
-from multigpu_study.stages.costs import NOTHING, CopyCost, Costs, HostModel, StageCost, StagePass
-from multigpu_study.stages.measure import (
-    describe,
-    found_run,
-    found_runs,
-    hand_written,
-    measure_stages,
-    measured_s,
-    planned,
-    profile_run,
-)
+from multigpu_study.stages.costs import CopyCost, Costs, HostModel, StageCost, StagePass
 from multigpu_study.stages.record import REFUTED, StageRecord, StageStore, stage_key
 from tests.factory import make_machine, make_record
 from tests.multigpu.equivalence.cases import make_context
@@ -57,18 +59,11 @@ TENSORFLOW_ALONE: dict[str, dict[str, Any]] = {
 }
 
 
-TENSORFLOW = [
-    *(("deepconn_tiny", name, fields) for name, fields in (CASES | TENSORFLOW_ALONE).items()),
-    *(("deepconn_fm_tiny", name, CASES[name]) for name in ("single", "alternating")),
-]
-"""(model, name, fields)."""
-
-
-def run_of(model: str, framework: str, **fields: Any) -> Run:
+def run_of(framework: str, **fields: Any) -> Run:
     """Rows of planted reviews: a global batch of 11 is the same 11 rows however it is split."""
     common = {
         "workload": "deepconn",
-        "model": model,
+        "model": "deepconn_tiny",
         "framework": framework,
         "inputs": "planted_reviews",
         "device_type": "cpu",
@@ -110,9 +105,6 @@ def train(run: Run) -> dict[str, Any]:
         session.close()
 
 
-MODELS = ("deepconn_tiny", "deepconn_fm_tiny")
-
-
 def same(
     found: dict[str, Any], values: dict[str, np.ndarray], losses: list[float], run: Run
 ) -> None:
@@ -130,56 +122,43 @@ def same(
 
 
 @pytest.fixture(scope="module")
-def references() -> dict[str, Any]:
+def reference() -> tuple[dict[str, np.ndarray], list[float]]:
     """The library's own module on the same global batch."""
-    found = {}
-    for model in MODELS:
-        run = run_of(model, "torch", placement="single", devices=1)
-        context, source = make_context(
-            run.model_copy(update={"placement": "independent", "processes": "per_device"}),
-            0,
-            Path(),
-        )
-        values, losses = train_reference(context, source, STEPS, [0])
-        found[model] = ({name: value.numpy() for name, value in values.items()}, losses)
-    return found
+    run = run_of("torch", placement="single", devices=1)
+    context, source = make_context(
+        run.model_copy(update={"placement": "independent", "processes": "per_device"}), 0, Path()
+    )
+    values, losses = train_reference(context, source, STEPS, [0])
+    return {name: value.numpy() for name, value in values.items()}, losses
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", CASES)
-def test_torch_trains_as_one_device_does(name: str, model: str, references: dict[str, Any]) -> None:
-    run = run_of(model, "torch", **CASES[name])
+def test_torch_trains_as_one_device_does(
+    name: str, reference: tuple[dict[str, np.ndarray], list[float]]
+) -> None:
+    run = run_of("torch", **CASES[name])
     torch.set_num_threads(1)
     found = train(run)
-    values, losses = references[model]
-    same(found, values, losses, run)
+    same(found, *reference, run)
     if name != "replicated_allreduce":
         assert found["units"] == [11 * (STEPS - 1), *([0] * (run.devices - 1))]
 
 
 @pytest.fixture(scope="module")
-def tensorflow(tf: Any) -> dict[Any, Any]:
+def tensorflow(tf: Any) -> dict[str, Any]:
     return {
-        (model, name): train(run_of(model, "tensorflow", **fields))
-        for model, name, fields in TENSORFLOW
+        name: train(run_of("tensorflow", **fields))
+        for name, fields in (CASES | TENSORFLOW_ALONE).items()
     }
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    ("model", "name", "fields"), TENSORFLOW, ids=lambda part: part if isinstance(part, str) else ""
-)
-def test_tensorflow_trains_as_one_device_does(
-    model: str, name: str, fields: dict[str, Any], tensorflow: dict[tuple[str, str], Any]
-) -> None:
+@pytest.mark.parametrize("name", CASES | TENSORFLOW_ALONE)
+def test_tensorflow_trains_as_one_device_does(name: str, tensorflow: dict[str, Any]) -> None:
     """What moved is read from the partitioned graphs, so a stage that ran elsewhere would show."""
-    alone = tensorflow[model, "single"]
-    same(
-        tensorflow[model, name],
-        alone["values"],
-        alone["losses"],
-        run_of(model, "tensorflow", **fields),
-    )
+    alone = tensorflow["single"]
+    run = run_of("tensorflow", **(CASES | TENSORFLOW_ALONE)[name])
+    same(tensorflow[name], alone["values"], alone["losses"], run)
 
 
 def test_an_operation_that_strays_to_the_host_is_found(tf: Any) -> None:
@@ -202,10 +181,11 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tf: Any) -> Non
     """A product called op by op, and one among several in a graph, where nothing reads what comes
     of it.
     """
-    from multigpu.engines.tensorflow.devices import Devices
-    from multigpu_study.stages.tensorflow_costs import PassClock, as_written
+    from benchmarks.stage_search.tensorflow_costs import PassClock, as_written
 
-    devices = Devices(run_of("deepconn_tiny", "tensorflow", placement="single", devices=1))
+    from multigpu.engines.tensorflow.devices import Devices
+
+    devices = Devices(run_of("tensorflow", placement="single", devices=1))
     with devices.at(0), as_written():
         matrix = tf.ones([500, 500], tf.float64)
         clock = PassClock(devices, True, 3)
@@ -221,11 +201,11 @@ def test_measured_costs_make_a_record_with_the_best_placement(
     framework: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
-    run = run_of("deepconn_tiny", framework, placement="single", devices=1)
+    run = run_of(framework, placement="single", devices=1)
     if framework == "tensorflow":
         request.getfixturevalue("tf")
     # of two calls each
-    costs = importlib.import_module(f"multigpu_study.stages.{framework}_costs").measure_costs(
+    costs = importlib.import_module(f"benchmarks.stage_search.{framework}_costs").measure_costs(
         run, [4, 1 << 16], 2
     )
     graph = graph_of(run)
@@ -255,7 +235,7 @@ def test_measured_costs_make_a_record_with_the_best_placement(
 def record_of(costs: Costs, framework: str = "torch") -> StageRecord:
     """Measured costs of the tiny model for two devices, nothing planned yet."""
     run, machine = (
-        run_of("deepconn_tiny", framework, placement="single", devices=1),
+        run_of(framework, placement="single", devices=1),
         make_machine(2),
     )
     made = {"machine": machine, "versions": {}, "measured_at": "", "commit": "", "clean_tree": True}
@@ -275,7 +255,7 @@ def costed(
     part: StagePass, update: StagePass = NOTHING, copy_s: float = 1e-6, threads: HostModel = "one"
 ) -> StageRecord:
     """Of the tiny model on two devices: every pass costs the same, and starting a copy so much."""
-    graph = graph_of(run_of("deepconn_tiny", "torch", placement="single", devices=1))
+    graph = graph_of(run_of("torch", placement="single", devices=1))
     stages = tuple(
         StageCost(name=stage.name, forward=part, backward=part, update=update)
         for stage in graph.placed
@@ -378,7 +358,7 @@ def test_what_is_found_is_measured_and_traced_unless_written_by_hand() -> None:
 
 def test_the_command_refuses_what_is_its_own() -> None:
     refused("placement is chosen by this command", profile_run, {"placement": "single"})
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    run = run_of("torch", placement="single", devices=1)
     refused("at least 2 devices, not 1", measure_stages, run, 1, StageStore(Path("nowhere")))
 
 
@@ -386,9 +366,7 @@ def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -
     """Steps 0 to 2 are warm-up and timed, 3 and 4 neither; 5 warms the profiler up, 6 and 7 are the
     window.
     """
-    run = run_of(
-        "deepconn_tiny", "torch", placement="single", devices=1, traced_steps=2, traced_from=6
-    )
+    run = run_of("torch", placement="single", devices=1, traced_steps=2, traced_from=6)
     session: Any = open_session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
     session.step = (taken := Mock(wraps=session.step))
     session.warm_up()
@@ -411,3 +389,19 @@ def test_committed_searches_found_nothing_slower_than_what_is_written_by_hand() 
         (record.measured(record.found) or 1e9) <= min(record.measured_s.values())
         for record in known
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("placement=single", "placement is chosen by this command: leave it out"),
+        ("--devices 1", "stages are spread over at least 2 devices, not 1"),
+        ("batch_size=none", "batch_size"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_in_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.startswith("multigpu: ") and told.count("\n") == 1

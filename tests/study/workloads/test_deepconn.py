@@ -6,14 +6,12 @@ import torch
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, optimizer_of, workloads
-from multigpu_study.workloads.deepconn.reviews import StoredReviews
+from multigpu_study.workloads.deepconn.reviews import PlantedReviews
 from multigpu_study.workloads.deepconn.torch import build
 
 
 def test_training_on_planted_ratings_beats_the_mean() -> None:
-    """300 steps of 32: the error on held-out rows falls below a third of their variance (to 0.36
-    against 1.58 when this was written).
-    """
+    """300 steps of 32: the error on held-out rows falls below a third of their variance."""
     torch.set_num_threads(1)
     run = Run(
         workload="deepconn",
@@ -24,7 +22,7 @@ def test_training_on_planted_ratings_beats_the_mean() -> None:
         inputs="planted_reviews",
     )
     source = workloads()["deepconn"].inputs["planted_reviews"](run, description_of(run))
-    assert isinstance(source, StoredReviews) and source.steps_per_epoch == 113
+    assert isinstance(source, PlantedReviews) and source.steps_per_epoch == 113
     device, dtype = torch.device("cpu"), torch.float32
     module = build(description_of(run))
     memory = {

@@ -150,10 +150,13 @@ def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
 
 
 def make_optimizer(
-    rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False
+    rule: Optimizer,
+    parameters: list[nn.Parameter],
+    capturable: bool = False,
+    fused: bool | None = True,
 ) -> torch.optim.Optimizer:
     """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it
-    counts lives on the device.
+    counts lives on the device. fused: None leaves the choice of kernels to the library.
     """
     # the library refuses a process that holds no piece of any variable
     parameters = parameters or [nn.Parameter(torch.zeros(0))]
@@ -165,11 +168,15 @@ def make_optimizer(
             betas=(rule.beta1, rule.beta2),
             eps=rule.epsilon,
             weight_decay=rule.weight_decay,
-            fused=True,
+            fused=fused,
             capturable=capturable and parameters[0].is_cuda,
         )
     return torch.optim.SGD(
-        parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True
+        parameters,
+        lr=rule.rate,
+        momentum=rule.momentum,
+        weight_decay=rule.weight_decay,
+        fused=fused,
     )
 
 

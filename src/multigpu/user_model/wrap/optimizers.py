@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from multigpu.engines.torch.variables import make_optimizer
 from multigpu.user_model.wrap.placed import Placed, local
 
 ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
@@ -40,23 +41,7 @@ def describe(given: Any) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer
 
 def _from_description(given: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     fused = all(each.is_cuda and each.is_floating_point() for each in parameters) or None
-    if given.name == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=given.rate,
-            momentum=given.momentum,
-            weight_decay=given.weight_decay,
-            fused=fused,
-        )
-    kind = torch.optim.Adam if given.name == "adam" else torch.optim.AdamW
-    return kind(
-        parameters,
-        lr=given.rate,
-        betas=(given.beta1, given.beta2),
-        eps=given.epsilon,
-        weight_decay=given.weight_decay,
-        fused=fused,
-    )
+    return make_optimizer(given, parameters, fused=fused)
 
 
 def made(given: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

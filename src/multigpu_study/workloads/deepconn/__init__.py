@@ -11,8 +11,7 @@ WORKLOAD = Workload(
     models=MODELS,
     inputs={
         "synthetic": lazy("multigpu_study.workloads.deepconn.reviews:DrawnReviews"),
-        "reviews": lazy("multigpu_study.workloads.deepconn.reviews:review_file"),
-        "planted_reviews": lazy("multigpu_study.workloads.deepconn.reviews:planted_reviews"),
+        "planted_reviews": lazy("multigpu_study.workloads.deepconn.reviews:PlantedReviews"),
     },
     stages=Staged(stage_graph, stage_arrays),
 )

@@ -30,8 +30,6 @@ class DeepconnConfig:
     length: words of each of a row's two texts, cut off or padded. filters, width: of the
         convolution over words, inside the text.
     pool: words of a window of the maximum, which moves by one. dense: width of a tower's output.
-    factors: of each of the factorisation machine's pairwise weights; None: the rating is the dot
-        product of the towers.
     """
 
     vocabulary: int
@@ -41,7 +39,6 @@ class DeepconnConfig:
     width: int = 3
     pool: int = 2
     dense: int = 64
-    factors: int | None = None
 
     @property
     def positions(self) -> int:
@@ -57,7 +54,7 @@ class DeepconnConfig:
 
 def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
     """The table; of each tower a convolution [filters, embedding, width] and a dense kernel
-    [outputs, inputs]; libFM's weights (0.01).
+    [outputs, inputs].
     """
 
     def glorot(fan_in: int, fan_out: int) -> Init:
@@ -83,26 +80,18 @@ def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
             ),
             Variable(f"{tower}_dense_bias", (config.dense,), "bias", zero),
         ]
-    if config.factors is not None:
-        joined = 2 * config.dense
-        found += [
-            Variable("machine_bias", (1,), "bias", zero),
-            Variable("machine_weights", (joined, 1), "dense", glorot(joined, 1)),
-            Variable("machine_factors", (joined, config.factors), "dense", Init("normal", 0.01)),
-        ]
     return tuple(found)
 
 
 def forward_flops_per_review(config: DeepconnConfig) -> float:
-    """Floating-point operations of the forward pass for one row: two convolutions, two dense
-    layers, and products of a factorisation machine. Look-ups, tanh, pooling and the towers' dot
-    product are left out: they are bound by memory. At the document's size 2 x (2,394,000 +
-        1,020,160) = 6.83 million, so training takes 20.5 million a row.
+    """Floating-point operations of the forward pass for one row: two convolutions and two dense
+    layers. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by
+    memory. At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes
+    20.5 million a row.
     """
     convolution = 2 * config.positions * config.width * config.embedding * config.filters
     dense = 2 * config.flat * config.dense
-    machine = 0 if config.factors is None else 2 * 2 * config.dense * (1 + 2 * config.factors)
-    return float(2 * (convolution + dense) + machine)
+    return float(2 * (convolution + dense))
 
 
 def memory_passes_per_review(config: DeepconnConfig) -> float:
@@ -212,18 +201,8 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
                 tower=tower,
             ),
         ]
-    machine = (
-        () if config.factors is None else ("machine_bias", "machine_weights", "machine_factors")
-    )
-    stages.append(
-        Stage(
-            "rating",
-            tuple(f"{tower}_dense" for tower in TOWERS),
-            ("ratings",),
-            (),
-            variables=machine,
-        )
-    )
+    towers = tuple(f"{tower}_dense" for tower in TOWERS)
+    stages.append(Stage("rating", towers, ("ratings",), ()))
     return StageGraph(tuple(stages))
 
 
@@ -252,8 +231,7 @@ def stages_of(
     take what conv gives, in any order of axes.
     embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias.
         flatten: to (B, flat), position by position.
-    dense: with ReLU. error: of all variables, both towers' outputs and the ratings, the sum of the
-        squared errors.
+    dense: with ReLU. error: of both towers' outputs and the ratings, the sum of the squared errors.
     """
 
     def weighted(layer: Layer, name: str) -> Compute:
@@ -275,9 +253,7 @@ def stages_of(
             f"{tower}_flatten": plain(flatten),
             f"{tower}_dense": weighted(dense, f"{tower}_dense"),
         }
-    return found | {
-        "rating": lambda values, inputs, arrays: error(values, inputs[0], inputs[1], arrays[0])
-    }
+    return found | {"rating": lambda values, inputs, arrays: error(inputs[0], inputs[1], arrays[0])}
 
 
 def through_tower(
@@ -310,11 +286,6 @@ MODELS: Mapping[str, Model] = LazyMapping(
     {
         # document 003: 5,023,308 parameters, 4,000,000 of them in the table
         "deepconn": partial(describe, "deepconn", DeepconnConfig(VOCABULARY), DOCUMENT),
-        # the same towers joined as in the paper (Zheng, Noroozi and Yu, arXiv:1701.04783, equation
-        # 8); it names no number of factors
-        "deepconn_fm": partial(
-            describe, "deepconn_fm", DeepconnConfig(VOCABULARY, factors=8), DOCUMENT
-        ),
         # four and sixteen times as many filters and dense units: where a second GPU might begin to
         # pay
         "deepconn_x4": partial(
@@ -326,8 +297,5 @@ MODELS: Mapping[str, Model] = LazyMapping(
         # the same topology for CPUs and for tests
         "deepconn_small": partial(describe, "deepconn_small", SMALL, QUICK),
         "deepconn_tiny": partial(describe, "deepconn_tiny", TINY, QUICK),
-        "deepconn_fm_tiny": partial(
-            describe, "deepconn_fm_tiny", DeepconnConfig(50, 12, 6, 3, dense=5, factors=4), QUICK
-        ),
     }
 )

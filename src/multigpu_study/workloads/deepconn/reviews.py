@@ -1,162 +1,36 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted
-ratings. What makes a Source here raises ValueError for other files than it reads, unusable ones,
-and too large a global batch.
+"""Inputs of the two-tower workload: synthetic rows, and rows whose words tell their ratings. What
+makes a Source here raises ValueError for files that were named, and too large a global batch.
 """
-
-import logging
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
-from typing import Self
 
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
-from multigpu.inputs.files import fingerprint, named_files, no_files
+from multigpu.inputs.files import fingerprint, no_files
 from multigpu.inputs.plans import Epochs
-from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
+from multigpu.inputs.sentences import SPECIAL
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
-from multigpu_study.workloads.deepconn.review_lines import (
-    PlantedReviews,
-    ReviewFile,
-    read_reviews,
-    review_words,
-)
 
 TABLE = "word_embeddings"
 """The variable that both towers look words up in."""
 
-
-Reviews = ReviewFile | PlantedReviews
-"""Reviews that can be gone through several times, always in one order."""
-
-PADDING = UNK
-"""Texts are filled up with the unknown word, as document 003 does."""
-HELD_OUT = 0.1
-"""Share of the rows never trained on, whose reviews stand in no text: single ones as in the paper,
-not 003's rows of 0.5% of the users.
-"""
 LAYOUT_VERSION = 1
-"""Enters every fingerprint: raise it when the same reviews or law come to give other batches."""
+"""Enters every fingerprint: raise it when the same law comes to give other batches."""
 
-_log = logging.getLogger(__name__)
+PLANTED, HELD_OUT = 4_000, 400
+"""Rows of planted ratings, and how many of them are never trained on."""
 
-
-@dataclass(frozen=True)
-class Texts:
-    """One tower's text of every row: what its owner (a user or an item) is told of in training,
-    this row's own review left out.
-    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin,
-        how many there are but for the row's.
-    own_at, own: (rows,) after how many of them the row's own review begins, and its words (0 if
-        held out).
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-    own_at: np.ndarray
-    own: np.ndarray
-
-    @classmethod
-    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Self:
-        """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out,
-        and all these words in order.
-        """
-        order = np.argsort(owners, kind="stable")
-        ends = np.cumsum(lengths[order])
-        begins = np.empty_like(lengths)
-        begins[order] = ends - lengths[order]  # of each review, once they stand owner by owner
-        words = np.bincount(owners, weights=lengths).astype(np.int64)
-        first = (np.cumsum(words) - words)[owners]
-        sources = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
-        within = np.arange(len(ids)) - np.repeat(ends - lengths[order], lengths[order])
-        return cls(ids[sources + within], first, words[owners] - lengths, begins - first, lengths)
-
-    def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
-        """The first `width` words of the chosen rows' texts, filled up with PADDING: (len(chosen),
-        width), int64.
-        """
-        columns = np.arange(width)
-        real = columns < self.lengths[chosen][:, None]
-        skipped = np.where(columns >= self.own_at[chosen][:, None], self.own[chosen][:, None], 0)
-        found = np.full(real.shape, PADDING, dtype=np.int64)
-        found[real] = self.ids[(self.starts[chosen][:, None] + columns + skipped)[real]]
-        return found
-
-
-@dataclass(frozen=True)
-class EncodedReviews:
-    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,)
-    float32.
-    """
-
-    user: Texts
-    item: Texts
-    ratings: np.ndarray
-    training: np.ndarray
-    held_out: np.ndarray
-    fingerprint: str
-
-
-@lru_cache(maxsize=2)
-def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Rows split by their number alone, a vocabulary counted in the training rows' reviews, these
-    grouped by user and item; once.
-    """
-    rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
-    texts: list[list[str]] = []
-    numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    repeated = 0
-    for review in reviews:
-        user, item = (
-            known.setdefault(name, len(known))
-            for known, name in zip(numbers, (review.user, review.item), strict=True)
-        )
-        if (user, item) in rows:
-            repeated += 1
-            continue
-        rows[user, item] = review.rating
-        texts.append(review_words(review.text))
-    if len(rows) < 2:
-        raise ValueError(
-            f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one"
-            " to hold out"
-        )
-    shuffled = np.random.default_rng([len(rows), LAYOUT_VERSION]).permutation(len(rows))
-    held = max(1, round(HELD_OUT * len(rows)))
-    held_out, training = np.sort(shuffled[:held]), np.sort(shuffled[held:])
-    for row in held_out:
-        texts[row] = []
-    vocabulary = most_frequent(chain.from_iterable(texts), limit)
-    ids = np.array(
-        [vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32
-    )
-    lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    users, items = (
-        Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True)
-    )
-    # no word tells of their user, or of their item
-    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())
-    if repeated or silent:
-        said = (
-            "%s: %d later reviews of one item by one user left out, %d training rows whose user or"
-            " item nobody else tells of"
-        )
-        _log.warning(said, reviews.label, repeated, silent)
-    mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
-    ratings = np.array(list(rows.values()), dtype=np.float32)
-    return EncodedReviews(users, items, ratings, training, held_out, mark)
+AS_KIND = 0.8
+"""Of the words of a planted text, the share that is of its kind."""
 
 
 def _vocabulary_size(model: Model) -> int:
     size = int(model.config.vocabulary)
-    if size <= len(SPECIAL):
+    if size <= len(SPECIAL) + 1:
         raise ValueError(
             f"model {model.name!r} has a vocabulary of {size} entries: it needs more than"
-            f" {len(SPECIAL)}"
+            f" {len(SPECIAL) + 1}"
         )
     return size
 
@@ -185,42 +59,38 @@ class DrawnReviews(Source):
         )
 
 
-class StoredReviews(Epochs):
-    """A Source over the training rows of encoded reviews."""
+class PlantedReviews(Epochs):
+    """Rows drawn once from the Run's seed. Each of a row's two texts praises or blames: most of its
+    words are from the first half of the vocabulary, or from the second. The rating is 1, and 2 more
+    for each text that praises.
+    """
 
-    def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
-        self._rows = encode_reviews(reviews, _vocabulary_size(model))
-        super().__init__(run, len(self._rows.training), "rows")
-        self.label, self.fingerprint, self._length = (
-            reviews.label,
-            self._rows.fingerprint,
-            int(model.config.length),
+    label = "planted reviews"
+
+    def __init__(self, run: Run, model: Model) -> None:
+        no_files(run)
+        super().__init__(run, PLANTED - HELD_OUT, "rows")
+        entries, length = _vocabulary_size(model), int(model.config.length)
+        self._width = 2 * length
+        self.capacity = {TABLE: max(self._sizes) * self._width}
+        self.fingerprint = fingerprint(LAYOUT_VERSION, "planted", entries, self._width, run.seed)
+        rng = np.random.default_rng([run.seed, PLANTED])
+        praises = rng.integers(2, size=(PLANTED, 2)).astype(bool)
+        as_kind = rng.random((PLANTED, 2, length)) < AS_KIND
+        first_half = (as_kind == praises[:, :, None]).reshape(PLANTED, self._width)
+        middle = (len(SPECIAL) + entries) // 2
+        self._words = np.where(
+            first_half,
+            rng.integers(len(SPECIAL), middle, first_half.shape),
+            rng.integers(middle, entries, first_half.shape),
         )
-        self.capacity = {TABLE: max(self._sizes) * 2 * self._length}
-
-    def _arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        texts = [side.padded(rows, self._length) for side in (self._rows.user, self._rows.item)]
-        return np.concatenate(texts, axis=1), self._rows.ratings[rows]
+        self._ratings = (1 + 2 * praises.sum(axis=1)).astype(np.float32)
 
     def batch(self, step: int, rank: int) -> Batch:
-        words, ratings = self._arrays(self._rows.training[self.items(step, rank)])
-        return batch_of_rows(
-            rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]}
-        )
+        rows = HELD_OUT + self.items(step, rank)
+        arrays = {"words": self._words[rows], "ratings": self._ratings[rows]}
+        return batch_of_rows(rank, self._sizes, arrays, {TABLE: self._width})
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""
-        return self._arrays(self._rows.held_out)
-
-
-def review_file(run: Run, model: Model) -> StoredReviews:
-    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText
-    and overall.
-    """
-    return StoredReviews(run, model, read_reviews(*named_files(run, "file of reviews")))
-
-
-def planted_reviews(run: Run, model: Model) -> StoredReviews:
-    """4,000 reviews whose words tell the ratings, drawn from the Run's seed."""
-    no_files(run)
-    return StoredReviews(run, model, PlantedReviews(run.seed))
+        return self._words[:HELD_OUT], self._ratings[:HELD_OUT]

@@ -1,7 +1,5 @@
 """The two-tower model in TensorFlow, and what each of its stages computes."""
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
 from multigpu.spec.model import Model
@@ -26,26 +24,13 @@ def stage_functions(model: Model) -> dict[str, Compute]:
         pool=lambda x: tf.squeeze(tf.nn.max_pool2d(x[:, None], (1, config.pool), 1, "VALID"), 1),
         flatten=lambda x: tf.reshape(x, [-1, config.flat]),
         dense=lambda x, kernel, bias: tf.nn.relu(tf.matmul(x, kernel, transpose_b=True) + bias),
-        error=lambda values, user, item, ratings: tf.reduce_sum(
-            tf.square(joined(config, values, user, item) - ratings)
-        ),
+        error=lambda user, item, ratings: tf.reduce_sum(tf.square(joined(user, item) - ratings)),
     )
 
 
-def joined(
-    config: DeepconnConfig, values: Mapping[str, tf.Tensor], user: tf.Tensor, item: tf.Tensor
-) -> tf.Tensor:
-    """Ratings from both towers, (B, dense) twice -> (B,): see the PyTorch twin."""
-    if config.factors is None:
-        return tf.reduce_sum(user * item, 1)
-    z, factors = tf.concat([user, item], 1), values["machine_factors"]
-    # (B, factors)
-    pairs = tf.square(tf.matmul(z, factors)) - tf.matmul(tf.square(z), tf.square(factors))
-    return (
-        values["machine_bias"]
-        + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1)
-        + tf.reduce_sum(pairs, 1) / 2
-    )
+def joined(user: tf.Tensor, item: tf.Tensor) -> tf.Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): their dot product."""
+    return tf.reduce_sum(user * item, 1)
 
 
 class Deepconn(StepModule):
@@ -69,7 +54,7 @@ class Deepconn(StepModule):
             through_tower(self.stages, values, tower, text)
             for tower, text in zip(TOWERS, texts, strict=True)
         )
-        ratings = joined(self.config, values, user, item)
+        ratings = joined(user, item)
         return tf.reduce_sum(tf.square(tf.cast(ratings, self.form.dtype) - batch["ratings"])), {}
 
 

@@ -1,7 +1,6 @@
 """The two-tower model in PyTorch, and what each of its stages computes."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -28,24 +27,13 @@ def stage_functions(model: Model) -> dict[str, Compute]:
         pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
         flatten=lambda x: x.transpose(1, 2).flatten(1),
         dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
-        error=lambda values, user, item, ratings: F.mse_loss(
-            joined(config, values, user, item), ratings, reduction="sum"
-        ),
+        error=lambda user, item, ratings: F.mse_loss(joined(user, item), ratings, reduction="sum"),
     )
 
 
-def joined(config: DeepconnConfig, values: Mapping[str, Any], user: Tensor, item: Tensor) -> Tensor:
-    """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the
-    paper's factorisation machine of second order over both, w0 + sum w_i z_i + sum over i < j of
-    <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2, summed over the
-    factors.
-    """
-    if config.factors is None:
-        return (user * item).sum(1)
-    weights, factors = values["machine_weights"], values["machine_factors"]
-    z = torch.cat((user, item), 1)  # (B, 2 x dense)
-    pairs = (z @ factors).square() - z.square() @ factors.square()  # (B, factors)
-    return values["machine_bias"] + (z @ weights).squeeze(1) + pairs.sum(1) / 2
+def joined(user: Tensor, item: Tensor) -> Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): their dot product."""
+    return (user * item).sum(1)
 
 
 def build(model: Model) -> nn.Module:
@@ -93,4 +81,4 @@ class Deepconn(nn.Module):
         user, item = (
             through_tower(self.stages, self._parameters, tower, text) for tower, text in texts
         )
-        return joined(self.config, self._parameters, user, item)
+        return joined(user, item)

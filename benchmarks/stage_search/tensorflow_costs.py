@@ -28,7 +28,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a
     GPU the host's part of a pass is what it takes on one row, the device's what it takes on all:
     the longer hides the other. Op by op, and on CPUs, one thread does everything. Which threads of
-    a graph start work on several devices is told by measured steps (`cost.host_model_errors`);
+    a graph start work on several devices is told by measured steps (`pricing.host_model_errors`);
     until there are any, one for each.
     """
     prepare(run.device_type, 2)

@@ -1,5 +1,5 @@
-"""`multigpu stages`: measure a model's stages, search their best placement, and measure what was
-found, which is also traced once.
+"""Measure a model's stages, search their best placement, and measure what was found, which is also
+traced once.
 
 Not measured twice is what was written by hand: those placements are measured first, and tell which
 model of the host holds (see `cost`).
@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.stage_search.pricing import Pricing
 
 from multigpu import paths
 from multigpu.build import build_run
@@ -33,7 +35,7 @@ from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Places, parse_places, places_text
 from multigpu.workloads.stages import graph_of
-from multigpu_study.stages.costs import Costs, Pricing
+from multigpu_study.stages.costs import Costs
 from multigpu_study.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu_study.workloads.deepconn.description import epoch_steps
 
@@ -179,7 +181,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {}
     )
     with machine_lock():
-        found = ask("measuring the stages", "multigpu_study.stages.measure", words, environment)
+        found = ask("measuring the stages", "benchmarks.stage_search.measure", words, environment)
     record = StageRecord(
         key=key,
         attempt=len(attempts),
@@ -204,7 +206,7 @@ def print_costs() -> None:
     end_with_parent()
     asked = json.loads(sys.stdin.read())
     run = Run.model_validate_json(json.dumps(asked["run"]))
-    engine = importlib.import_module(f"multigpu_study.stages.{run.framework}_costs")
+    engine = importlib.import_module(f"benchmarks.stage_search.{run.framework}_costs")
     print(engine.measure_costs(run, asked["sizes"], asked["calls"]).model_dump_json())
 
 
@@ -256,7 +258,7 @@ def describe(record: StageRecord) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
-        prog="multigpu stages",
+        prog="python -m benchmarks.stage_search",
         description="Find the best placement of a model's stages.",
     )
     parser.add_argument(
