@@ -53,9 +53,7 @@ def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, 
 
 
 def compared(run: Run, precision: str, any_rows: bool) -> Run:
-    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
-    few samples.
-    """
+    """The Run whose steps are compared: on few samples, in a precision that shows errors."""
     size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
     form = "eager" if run.framework == "torch" else run.execution
     return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})

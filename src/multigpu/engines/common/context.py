@@ -1,6 +1,4 @@
-"""Share the context of a trainer among frameworks: what follows from a Run alone, and how a user's
-model is compared. Imports no framework.
-"""
+"""Share what follows from a Run alone among frameworks. Imports no framework."""
 
 import contextlib
 import time
@@ -162,9 +160,7 @@ class RunSession:
         return shards
 
     def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> StepNumbers:
-        """Return the framework-free figures of the replica at `place` among those of this process,
-        after the timed steps.
-        """
+        """Return the figures of the replica at `place` in this process, after the timed steps."""
         first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
         batches = [
             self.batches[index][place] for index in range(first, first + self.run.timed_steps)

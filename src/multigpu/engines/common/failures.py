@@ -35,9 +35,7 @@ CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica 
 
 
 class Stuck(Exception):
-    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch
-    must restart.
-    """
+    """A replica did not answer in time: the launch must restart, since it may wait for ever."""
 
 
 def is_echo(reason: str, status: Status = "failed") -> bool:
@@ -48,9 +46,7 @@ def is_echo(reason: str, status: Status = "failed") -> bool:
 
 
 def status_of(error: BaseException) -> Fault:
-    """The status and the sentence for a Record of a Run that ended with `error`, decided without
-    importing its framework.
-    """
+    """The status of a Run that ended with `error`, and the sentence for its Record."""
     text = printable(" ".join(str(error).split()))
     status = _status(error, text.lower())
     text = f"{type(error).__name__}: {text}" if status == "failed" else text

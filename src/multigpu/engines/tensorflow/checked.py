@@ -1,6 +1,4 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one device
-on the global batch, rules in numpy.
-"""
+"""Compare one Run's first steps with one device on the global batch, rules in numpy."""
 
 import importlib
 from collections.abc import Iterable
@@ -37,9 +35,7 @@ Arrays = dict[str, np.ndarray]
 def shard_gradients(
     module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType
 ) -> tuple[float, Arrays]:
-    """The sum of a shard's loss and its gradient by every variable, tables densified, all in
-    TensorFlow's layout.
-    """
+    """The sum of a shard's loss and its gradients, tables densified, in TensorFlow's layout."""
     dense: Tensors = {
         name: tf.constant(value, dtype)
         for name, value in values.items()

@@ -31,9 +31,7 @@ AHEAD = 8
 
 
 class ClusterDevices(Devices):
-    """The server's memory as the host; place 0 is the device of whichever worker a function runs
-    on.
-    """
+    """The server's memory as the host; place 0 is the device of the worker that computes."""
 
     def __init__(self, run: Run, coordinator: Any) -> None:
         self._set_up(run, tuple(range(run.devices)))
@@ -55,9 +53,7 @@ class ClusterDevices(Devices):
 
 
 class ShardFeed:
-    """Shards as they are scheduled: arrays in the coordinator's memory, seeds for what is drawn.
-    Batches that repeat are kept.
-    """
+    """Shards in the coordinator's memory, seeds in place of draws. What repeats is kept."""
 
     def __init__(self, source: Source, replicas: int) -> None:
         self.source, self.replicas = source, replicas
@@ -86,9 +82,7 @@ class ShardFeed:
 
 
 class CoordinatedTrainer(StrategyTrainer):
-    """Every shard's step is one scheduled function, whose update is applied on the server as soon
-    as its gradients arrive.
-    """
+    """One scheduled function a shard, whose gradients the server applies as they arrive."""
 
     locking = True
     uncounted = (
@@ -115,9 +109,7 @@ class CoordinatedTrainer(StrategyTrainer):
         return self.devices.name(HOST)
 
     def _program_for(self, shard: Shard) -> Any:
-        """The function of shards like this one; what its input draws it draws itself, from the seed
-        in the array's place.
-        """
+        """The function of shards like this one, which draws from the seeds among its arrays."""
         laws = {
             name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)
         }
@@ -177,9 +169,7 @@ class CoordinatedTrainer(StrategyTrainer):
         return {}
 
     def loss_shares(self) -> list[list[float]]:
-        """[rank][step]: each shard's mean loss on what its worker had read. DidNotTrain: not
-        exactly one update a shard was applied.
-        """
+        """[rank][step]: each shard's mean loss. DidNotTrain: updates are not one a shard."""
         replicas = self.context.run.devices
         expected, applied = self.steps_done * replicas, int(self.applied.numpy())
         if applied != expected:

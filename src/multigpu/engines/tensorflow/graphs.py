@@ -1,6 +1,4 @@
-"""Inspect the graphs that TensorFlow made of a step: the graphs it partitioned by device, the
-copies between them, and where each part ran.
-"""
+"""Inspect the graphs of a step: partitions, the copies between them, where each part ran."""
 
 import math
 from collections import Counter
@@ -24,18 +22,14 @@ COLLECTIVES = ("CollectiveReduce", "CollectiveReduceV2", "NcclAllReduce")
 
 @dataclass(frozen=True)
 class Graphs:
-    """The partitioned graphs of one execution, and what the trace knew of outputs: node name ->
-    shape and type of each.
-    """
+    """The partitioned graphs of one execution; of each node the traced outputs."""
 
     nodes: list[Any]
     outputs: dict[str, list[tf.TensorSpec]]
 
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
-    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the
-    name of an argument of no other.
-    """
+    """Execute a function for the first time and keep its graphs. marker: its own argument."""
     eager.context().enable_run_metadata()
     try:
         execute()

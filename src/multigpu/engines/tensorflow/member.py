@@ -28,9 +28,7 @@ from multigpu.spec.run import Run
 
 
 class OneDevice(Devices):
-    """The only device of a process that computes one of the Run's replicas. On CPUs the device and
-    the host are the same.
-    """
+    """The one device of a process with one replica. On CPUs it is the host."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self._set_up(run, (rank,))
@@ -46,9 +44,7 @@ class OneDevice(Devices):
         return super().state(0)  # the only GPU that this process sees, whatever the replica's rank
 
     def synchronise(self) -> None:
-        """A number brought back from the device comes after all that was asked of it (a member of a
-        cluster knows no other way).
-        """
+        """Bring a number back, which comes after all that was asked of the device before."""
         with self.at(0):
             (tf.random.uniform([]) + 1).numpy()
 
@@ -157,9 +153,7 @@ def serve(pipe: Line) -> None:
 
 
 def main() -> None:
-    """Entry point. It ends without TensorFlow's farewell, which would wait for processes that are
-    gone.
-    """
+    """Entry point. It ends without TensorFlow's farewell, which would wait for lost processes."""
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):

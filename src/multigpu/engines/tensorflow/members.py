@@ -81,9 +81,7 @@ def start_member(
 
 
 def end_members(processes: Processes) -> None:
-    """End them by process id: those that end by themselves, then politely, which leaves stacks in
-    the log, then surely.
-    """
+    """End them by process id: first let them end, then terminate (with stacks), then kill."""
     until = time.monotonic() + 3.0
     for kind in ("wait", "terminate", "kill"):
         for process in processes:
@@ -107,9 +105,7 @@ connections to host 0 are let in.
 
 
 def join(meeting_place: str, *greeting: Any) -> Line:
-    """A connection to host 0's program, which has heard this greeting; TimeoutError where nobody
-    answers.
-    """
+    """Connect to host 0's program and greet it; TimeoutError where nobody answers."""
     address, _, port = meeting_place.rpartition(":")
     try:
         connection = line_of(connect(address, int(port), ENTRY_S))
@@ -138,9 +134,7 @@ class Outpost:
 
 
 class Gathering:
-    """Host 0's program and all other hosts', for one launch, or TimeoutError. Leave it as a
-    context: the others then end as well.
-    """
+    """Host 0's program and all others of one launch, which end with this context."""
 
     def __init__(self, plan: Launch) -> None:
         self.address, self.place, self.key = plan.address, plan.gathering, plan.launch_id
@@ -194,9 +188,7 @@ class Gathering:
 
 
 def attend(plan: Launch) -> None:
-    """Run the program of every host but the first: what host 0's asks, until that is over or has
-    gone without a word (SystemExit).
-    """
+    """Do what host 0's program asks until it is over, or has gone without a word (SystemExit)."""
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
     members: list[Any] = []

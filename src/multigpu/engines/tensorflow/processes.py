@@ -1,6 +1,4 @@
-"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in
-step and gathers. No TensorFlow here.
-"""
+"""Start a TensorFlow Run's several processes, keep them in step and gather. No TensorFlow."""
 
 import socket
 import subprocess
@@ -43,9 +41,7 @@ RAISED = {"out_of_memory": MemoryError, "unsupported": Unsupported, "timeout": T
 
 
 class Lost(EndsProcess):
-    """A member died without a word: this program ends too, and its launcher starts it and the Run
-    again.
-    """
+    """A member died without a word: the launcher starts this program and the Run again."""
 
 
 @dataclass
@@ -129,9 +125,7 @@ class Session:
     def _start(
         self, role: str, rank: int, host: int, place: int, cluster: dict[str, list[str]]
     ) -> None:
-        """Start a process here, or have it started on its host, from where it will connect. place:
-        of its GPU on that host.
-        """
+        """Start a process here, or on its host. place: of its GPU on that host."""
         task = {"cluster": cluster, "task": {"type": role, "index": max(rank, 0)}}
         common: dict[str, Any] = {
             "task": task,
@@ -175,9 +169,7 @@ class Session:
         self._all("warm", self.members)
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps; what every member knows of its replicas, by rank. Who only serves is
-        asked when they are done.
-        """
+        """The timed steps: each replica's numbers by rank. Servers are asked when they are done."""
         steppers = [member for member in self.members if member.name == "chief 0"] or self.members
         servers = [member for member in self.members if member not in steppers]
         known: dict[int, dict[str, Any]] = {}
@@ -187,9 +179,7 @@ class Session:
         return [known[rank] for rank in sorted(known)]
 
     def _all(self, word: str, asked: list[Member]) -> list[Any]:
-        """Ask members for `word` and wait for their answers; on the way, let those go on together
-        that meet at a barrier.
-        """
+        """Ask members for `word` and wait for all answers, meeting barriers on the way."""
         with suppress(BrokenPipeError):
             for member in asked:
                 member.pipe.send(word)
@@ -221,9 +211,7 @@ class Session:
         return [answers[member.name] for member in asked]
 
     def _hear(self, member: Member) -> tuple[str, Any]:
-        """Receive one message of a member; a failure ends the Run, by the first cause among all
-        members.
-        """
+        """Receive one message of a member; a failure ends the Run by its first cause."""
         said = self._one(member)
         if said is not None and said[0] != "fault":
             return said

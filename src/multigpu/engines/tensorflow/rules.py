@@ -45,9 +45,7 @@ def apply(
     numbers: tf.Tensor,
     locking: bool = False,
 ) -> None:
-    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates
-    that come at once wait for each other.
-    """
+    """Update `variable` and its slots by a dense gradient. locking: updates at once wait."""
     dtype = gradient.dtype
     if rule.name == "adamw":  # by the rule's own rate, not the corrected one
         shrunk = tf.constant(rule.rate * rule.weight_decay, dtype) * variable.read_value()
@@ -93,9 +91,7 @@ def apply_rows(
     rows: tf.Tensor,
     numbers: tf.Tensor,
 ) -> None:
-    """The dense rule's result where only `rows` (n, width) at distinct `ids` (n,) have a gradient;
-    slots of other rows decay too.
-    """
+    """The dense rule where only `rows` (n, width) at distinct `ids` (n,) have gradients."""
     if rule.weight_decay:
         raise NotImplementedError(
             "weight decay with sparse gradients: choose embedding_gradients 'dense'"

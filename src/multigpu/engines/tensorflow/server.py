@@ -1,6 +1,4 @@
-"""Placements with one master a variable, on the host or on a device, and an update there or
-elsewhere.
-"""
+"""Placements with one master a variable, on the host or a device, updated there or elsewhere."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -105,9 +103,7 @@ class ServerTrainer(Trainer):
                 self._update(a, rows, ids if self.context.sparse else None)
 
     def _ids_at(self, a: Assigned, tower: Tower, batch: Tensors) -> tf.Tensor:
-        """A replica's ids where the table is updated: the host has them from the batch, unless they
-        are deduplicated.
-        """
+        """A replica's ids where the table is updated; the host has those of the batch."""
         if a.update == HOST and not self.context.sparse:
             return tf.reshape(batch[f"{self.module.lookup_arrays[a.variable.name]}_host"], [-1])
         if self.context.sparse:
@@ -174,9 +170,7 @@ class ParallelTrainer(ServerTrainer):
         return towers
 
     def _predict(self, rank: int, images: tf.Tensor) -> tuple[tf.GradientTape, tf.Tensor, Tensors]:
-        """A tower's forward pass: its tape, its predictions (b, classes) and the values that it
-        watched.
-        """
+        """A tower's forward pass: its tape, predictions (b, classes) and watched values."""
         values = self.pull(rank)
         with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
             statistics = {

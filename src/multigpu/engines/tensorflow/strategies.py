@@ -1,6 +1,4 @@
-"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph
-and counted bytes prove what they did.
-"""
+"""Placements carried out by TensorFlow's own strategies, in one tf.function."""
 
 import itertools
 from collections.abc import Iterator
@@ -25,9 +23,7 @@ meets the shape of another's.
 
 
 class Mirrored(tf.distribute.MirroredStrategy):
-    """The library's, with keys of its own: every strategy of a process would otherwise begin to
-    count at the same one.
-    """
+    """The library's, with keys of its own: all would otherwise begin to count at one."""
 
     def __init__(self, devices: list[str], cross_device_ops: Any) -> None:
         self._collective_key_base = 1000 * next(KEYS)
@@ -159,9 +155,7 @@ class StrategyTrainer(Trainer):
         return gradients
 
     def _reduce(self, strategy: Any, gradients: dict[str, Any], hyper: tf.Tensor) -> None:
-        """In the strategy's cross-replica context: sums of all replicas' gradients, then the update
-        of every variable.
-        """
+        """In cross-replica context: sum all replicas' gradients, and update every variable."""
         total, names = tf.distribute.ReduceOp.SUM, [variable.name for variable in self.order]
         if self.on_host:
             merged = []

@@ -1,6 +1,4 @@
-"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and
-graphs are asked where it truly ran.
-"""
+"""All towers of a placement as one program, its parts in name scopes (`graphs.PARTS`)."""
 
 import itertools
 from collections.abc import Iterator
@@ -67,9 +65,7 @@ class Tower:
 
 
 class Trainer:
-    """Base of in-graph placements; subclasses say how values come and gradients go. uncounted: why
-    bytes are not, or "".
-    """
+    """Base of in-graph placements. uncounted: why bytes were not counted, or "" if they were."""
 
     uncounted = ""
 
@@ -109,9 +105,7 @@ class Trainer:
         raise NotImplementedError
 
     def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
-        """Rows of every table on replica `rank`'s device, and the ids, there too, by embedding
-        variable.
-        """
+        """Rows of every table and their ids on replica `rank`'s device, by variable."""
         raise NotImplementedError
 
     def finish(self, towers: list[Tower], batches: list[Tensors], hyper: tf.Tensor) -> None:
@@ -137,9 +131,7 @@ class Trainer:
             return tf.identity(tensor)
 
     def terms(self, shards: list[Shard]) -> list[int]:
-        """Return the divisor of each replica's summed loss: the global batch's terms, or
-        its own.
-        """
+        """Return the divisor of each replica's summed loss."""
         return [shard.batch.global_loss_terms for shard in shards]
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
@@ -188,9 +180,7 @@ class Trainer:
     def _passes(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
-        """The shard's loss over `terms`, its gradients by variable and by row, and the new running
-        statistics.
-        """
+        """The shard's loss over `terms`, gradients by variable and by row, new statistics."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values.values(), *rows.values()])
             total, updated = self.module.loss(values, batch, rows, statistics)
@@ -209,9 +199,7 @@ class Trainer:
             return [shard.tensors for shard in shards], tf.constant(numbers)
 
     def _traced(self, shards: list[Shard], dynamic: bool) -> tf.types.experimental.ConcreteFunction:
-        """The program for batches like these; `dynamic` leaves the second axis (positions of
-        sentences) open.
-        """
+        """The program for batches like these; `dynamic`: of any number of positions."""
         self.traces = next(TRACES)
         batches, hyper = self._arguments(shards, 0)
         specs = [
@@ -312,9 +300,7 @@ def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:
-    """A loop's result after one more operation: in the partitioned graph a loop has no outputs
-    whose shape the trace knows.
-    """
+    """A loop's result after one more operation, whose shape the partitioned graph knows."""
     if hasattr(tensor, "numpy"):
         return tensor
     source = tensor.op

@@ -149,9 +149,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
     launches = {e.stats["correlation_id"]: e for e in host if "correlation_id" in e.stats}
 
     def step_of(moment: int) -> int | None:
-        """Whose launches these are: an executor's threads may go on after the step's call has
-        returned.
-        """
+        """The step that began last: an executor's threads may outlast its call."""
         return max((index for index, start in enumerate(starts) if start <= moment), default=None)
 
     activities: dict[int, list[Activity]] = {rank: [] for rank in range(names.replicas)}
@@ -249,9 +247,7 @@ def with_gradients(activities: list[Activity]) -> list[Activity]:
 
 
 def without_strays(activities: list[Activity], share: float = STRAY) -> list[Activity]:
-    """The same activities; those within `share` of the work of a step's phase from either end are
-    in no phase any more.
-    """
+    """The same activities, without phase within `share` of their phase's work from its ends."""
     groups: dict[Any, list[int]] = {}
     for index, a in enumerate(activities):
         if a.phase and a.kind == "compute":

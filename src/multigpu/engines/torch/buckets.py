@@ -72,9 +72,7 @@ class Bucket:
 
 
 def start_all_reduce(tensors: list[Tensor]) -> Any:
-    """Sum each over replicas, in place, in one call of the library (NCCL: one kernel); what is to
-    be waited for.
-    """
+    """Sum each over replicas, in place, in one call of the library; what to wait for."""
     if len(tensors) == 1:
         return dist.all_reduce(tensors[0], async_op=True)
     with dist._coalescing_manager(async_ops=True) as together:
@@ -94,9 +92,7 @@ def group_by_size(
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
-    """As `group_by_size`, but small is the last group, of gradients in backward's order: what comes
-    last is what a step waits for.
-    """
+    """As `group_by_size`, but small is the last group, for which a step waits."""
     size, kept = 0.0, len(parameters)
     while kept and size < LAST_BUCKET_MIB:
         kept -= 1
@@ -109,9 +105,7 @@ def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[li
 def beside(
     stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None
 ) -> Iterator[None]:
-    """Launch on `stream` inside, behind all that the current stream (and `after`) have been given;
-    None: no other stream.
-    """
+    """Launch on `stream` inside, behind the current stream and `after`; None: no other stream."""
     if stream is None:
         yield
         return
@@ -251,9 +245,7 @@ class BucketReducer:
         self.start()
 
     def update(self) -> None:
-        """After a backward: as each bucket returns, apply the rule to its parameters, or wait for
-        what was done in backward.
-        """
+        """After a backward: update each bucket as it returns, or wait for what was done."""
         if self.in_backward:
             for aside in (self.packing, self.updating):
                 if aside is not None:
@@ -273,9 +265,7 @@ class BucketReducer:
                 optimizer.step()
 
     def _arrive(self, bucket: Bucket) -> None:
-        """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to
-        the gradients' own type.
-        """
+        """Have the stream wait for a bucket's sum, and bring it to the gradients' own type."""
         if bucket.work is None:
             return
         bucket.work.wait()

@@ -1,6 +1,4 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one process
-without any code of placements.
-"""
+"""Compare one Run's first steps with those of one process without any code of placements."""
 
 import contextlib
 import importlib
@@ -68,9 +66,7 @@ def plain_rule(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.O
 
 
 def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> float:
-    """Gradients of the mean loss over all these shards, added up in the module's parameters; the
-    loss.
-    """
+    """Add up gradients of the mean loss over all these shards in the module; the loss."""
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
@@ -273,9 +269,7 @@ def _compared(
 
 
 class Session(session.Session):
-    """As any other, once its placement was compared; what the comparison took is in no time and in
-    no peak of memory on a GPU.
-    """
+    """As any other, once its placement was compared, which counts in no time or peak."""
 
     def __init__(
         self,

@@ -92,9 +92,7 @@ class DataParallelTrainer(Trainer):
         return gather([loss.reshape(1) for loss in found], devices[0])
 
     def _copied(self, rank: int, own: dict[str, Tensor]) -> Tensor:
-        """A stand-in's loss: of copies that send their gradients back, as `replicate` makes them,
-        which CPUs have not.
-        """
+        """A stand-in's loss, of copies that send their gradients back as `replicate` does."""
         if rank == 0:
             return self.entered(own)
         copies: dict[str, Any] = {

@@ -75,9 +75,7 @@ class DeviceStore(Store):
     def _gathered(
         self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]
     ) -> dict[int, Tensor]:
-        """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`,
-        which grow, are done.
-        """
+        """Where the owner will find every replica's tensor once `copies`, which grow, are done."""
         owner, like = table.update, own[self.ranks[0]]
         found = {owner: own[owner]} if owner in own else {}
         for rank in self._peers(owner):
@@ -241,9 +239,7 @@ class MirrorStore(DeviceStore):
 
 
 class StagedDeviceStore(DeviceStore):
-    """Owners send while everyone computes; they compute with old values too, so masters lie in
-    memory of their own.
-    """
+    """Owners send while all compute with old values, so masters have their own memory."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]

@@ -1,6 +1,4 @@
-"""Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or
-stand-ins on the CPU.
-"""
+"""Devices of a process, GPUs or stand-ins: precision, events, memory, their order."""
 
 import contextlib
 import gc
@@ -84,9 +82,7 @@ class Device:
         return torch.autocast(self.torch.type, dtype=AUTOCAST[self.run.precision])
 
     def mark(self) -> Any:
-        """A point on the device's own time line (an event on its current stream; on a CPU, the
-        host's clock).
-        """
+        """A point on the device's time line: an event; on a CPU, the host's clock."""
         if not self.cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -101,17 +97,13 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def peak_memory_gib(self) -> float:
-        """Most memory allocated on the GPU since the Run began; on a CPU the process's peak
-        resident set (it never falls).
-        """
+        """Most memory allocated since the Run began; on a CPU the process's peak resident set."""
         if self.cuda:
             return torch.cuda.max_memory_allocated(self.torch) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def launch_s(self) -> float | None:
-        """Return the host's time for one small kernel's launch: of 400 in a row, the median of five
-        rounds; None on a CPU.
-        """
+        """Median time of a small kernel's launch over five rounds of 400; None on a CPU."""
         if not self.cuda:
             return None
         value, rounds = torch.zeros(8, device=self.torch), []
@@ -132,9 +124,7 @@ Point = tuple[int, Any]  # a replica, and an event on its device's stream
 
 
 class Devices:
-    """The devices, by rank, of the replicas that one process works for. processes: of the Run;
-    process: which of them this is.
-    """
+    """The devices of one process's replicas, by rank; it is number `process` of `processes`."""
 
     def __init__(self, each: list[Device]) -> None:
         self.each, self.ranks = each, [device.rank for device in each]
@@ -176,9 +166,7 @@ class Devices:
             device.synchronise()
 
     def points(self, ranks: Iterable[int]) -> list[Point]:
-        """Where these devices' streams are now (nothing on CPUs, which finish before they
-        return).
-        """
+        """Where these devices' streams are now; nothing on CPUs, which have finished."""
         return (
             [
                 (rank, torch.cuda.current_stream(self.of(rank).torch).record_event())
@@ -189,9 +177,7 @@ class Devices:
         )
 
     def wait(self, rank: int, points: list[Point]) -> None:
-        """Let what device `rank` is asked from now on begin after `points`; the host goes on at
-        once.
-        """
+        """Let what device `rank` is asked from now on begin after `points`."""
         for other, event in points:
             if other != rank:  # one stream keeps its own order
                 torch.cuda.current_stream(self.of(rank).torch).wait_event(event)

@@ -41,9 +41,7 @@ class LossScale:
         self.overflow.zero_()
 
     def take_off(self, gradients: Sequence[Tensor]) -> None:
-        """Divide merged gradients by the scale, in place, and note whether any of them
-        overflowed.
-        """
+        """Divide merged gradients by the scale, in place, and note any overflow."""
         torch._amp_foreach_non_finite_check_and_unscale_(
             list(gradients), self.overflow, self.scale.reciprocal()
         )

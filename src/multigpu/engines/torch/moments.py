@@ -1,6 +1,4 @@
-"""From the events of PyTorch's profiler to the timeline of each traced step and to what each layer
-of a user's model took.
-"""
+"""From the profiler's events to timelines of traced steps and times of a model's layers."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def layers_named(model: nn.Module | None) -> Iterator[None]:
 
 
 def spans_of(trace: dict[str, Any]) -> tuple[list[Event], Callable[[Event], tuple[int, int]]]:
-    """Return a Chrome trace's events that last, in the order of their starts, and what gives the
-    stretch of each in ns.
-    """
+    """Return a Chrome trace's lasting events by their starts, and what gives each's span in ns."""
     base = int(trace.get("baseTimeNanoseconds", 0))
 
     def span(event: Event) -> tuple[int, int]:

@@ -22,9 +22,7 @@ def tells_lookups(run: Run, tables: bool) -> bool:
 
 
 def with_everyones_lookups(shard: Shard) -> Shard:
-    """The shard, with what every process looks up in this step: a small message on the host. Called
-    in every process.
-    """
+    """The shard with every process's look-ups in this step. Called in every process."""
     batch = shard.batch
     own = batch.lookups[batch.rank]
     names = sorted(own)

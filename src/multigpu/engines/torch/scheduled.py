@@ -113,9 +113,7 @@ def blueprint(tensor: Tensor) -> Tensor:
 
 
 class ScheduledTrainer(Trainer):
-    """The stages of one device. Gradients of a stage are summed with those of the same stage of
-    other copies, after backward.
-    """
+    """The stages of one device; copies sum their gradients of a stage after backward."""
 
     carries = Carries({"sections": (False,)})
 

@@ -1,6 +1,4 @@
-"""One Run in PyTorch, on the replicas of this process: build, warm up, time; and the energy that
-training takes.
-"""
+"""One Run in PyTorch, on this process's replicas: build, warm up, time, and energy."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class Session(RunSession):
         self.build(self._trainer)
 
     def _feeds(self) -> list[Feed]:
-        """Each replica's shards, where its step wants them: a global batch that is sliced lies on
-        the first device.
-        """
+        """Each replica's shards; a global batch that is sliced lies on the first device."""
         sliced = self.context.placement.loss == "gpu0" or self.run.slicing is not None
         mode = self.run.feed
         places = [
@@ -171,9 +167,7 @@ class Session(RunSession):
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next, whose peak of memory must not
-        count this one's.
-        """
+        """Free what this Run holds: it must not count in the next Run's peak of memory."""
         if self.together:
             # copies may still be on their way to memory that is given back
             self.devices.synchronise()

@@ -1,6 +1,4 @@
-"""Placements that cut every layer over devices: each process has its part and meets others in
-collectives inside autograd, all counted.
-"""
+"""Placements that cut every layer over devices, joined by counted collectives in autograd."""
 
 import importlib
 from collections.abc import Iterator
@@ -144,9 +142,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross entropy of logits whose classes are cut over the group: a maximum, then two sums a row
-    travel, never the logits.
-    """
+    """Cross entropy of logits cut by classes: a maximum, then two sums a row travel."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, classes: int, group: Group) -> Tensor:
@@ -179,9 +175,7 @@ def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:
 
 
 class SplitTrainer(Trainer):
-    """One part of a copy of the model. Gradients of a part are joined with those of the same part
-    of other copies, after backward.
-    """
+    """One part of a copy of the model; copies join a part's gradients after backward."""
 
     carries = Carries({"split": (False,)})
 

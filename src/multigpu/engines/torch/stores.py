@@ -39,9 +39,7 @@ def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
 
 
 def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
-    """Of each device, the elements of the flat stretch that it updates; `dense` has them together.
-    Empty where it updates none.
-    """
+    """The elements of the flat stretch that each device updates, which lie together."""
     parts = [slice(0, 0) for _ in range(places)]
     end = 0
     for member in dense:
@@ -116,9 +114,7 @@ class Store(ABC):
         return self.views[rank] | self.apart[rank]
 
     def fill_apart(self, rank: int) -> None:
-        """After `bring`: take the current values to the copies that lie apart; on one device, so
-        nothing is counted.
-        """
+        """After `bring`: take current values to the copies that lie apart, on one device."""
         if self.apart[rank]:
             torch._foreach_copy_(
                 list(self.apart[rank].values()),
@@ -136,22 +132,16 @@ class Store(ABC):
         )
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Send what devices hold to the replicas, before any of them computes. ids: of each replica
-        in this process.
-        """
+        """Send what devices hold to the replicas. ids: of each replica in this process."""
         self.counts = counts
 
     @abstractmethod
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Complete a replica's dense values; the rows it looks up, by table: leaves [*ids.shape,
-        width] on its device.
-        """
+        """Complete a replica's dense values; rows by table, leaves [*ids.shape, width]."""
 
     @abstractmethod
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-        """Send the gradients of this process's replicas to where they merge: the dense ones, and
-        those of `rows`.
-        """
+        """Send this process's gradients, dense and of `rows`, to where they merge."""
 
     @abstractmethod
     def update(self) -> None:

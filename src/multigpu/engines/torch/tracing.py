@@ -47,9 +47,7 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """Mark what a trainer does inside as this phase of the step. host: the host itself works
-    inside, and does not only launch.
-    """
+    """Mark this phase of the step. host: the host works inside, and not only launches."""
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
@@ -114,9 +112,7 @@ def trace(
 
 
 def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
-    """Return a function that finds which of these ranges on the host, (start, end, value), holds a
-    moment: the value of the innermost one.
-    """
+    """Return what finds the innermost range (start, end, value) that holds a moment."""
     ordered = sorted(ranges, key=lambda r: r[0])
     starts = [start for start, _, _ in ordered]
     return lambda moment: next(
@@ -221,9 +217,7 @@ def _host_activities(
     step_at: Callable[[int], Any],
     phase_at: Callable[[int], Any],
 ) -> list[Activity]:
-    """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers
-    (whose waiting is included).
-    """
+    """On a CPU: outermost `aten::` operations that compute, and gloo's transfers."""
     activities: list[Activity] = []
     ends: dict[Any, int] = {}
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))):

@@ -1,6 +1,4 @@
-"""Share the parts of a step among all placements: a module in memory of the placement's choosing,
-and its gradients.
-"""
+"""What all placements share: a module in memory of the placement's choosing."""
 
 import importlib
 import inspect
@@ -84,9 +82,7 @@ def build_module(run: Run) -> Any:
 
 
 def substituted(run: Run, device: torch.device) -> str | None:
-    """Return why the library ran an operation of the Run instead of the kernel asked for on this
-    device; None where nothing did.
-    """
+    """Return why the library ran instead of the kernel asked for; None: it did not."""
     if run.recurrence == "persistent":
         name, reason = "recurrence 'persistent'", lstm_launch.library_instead(device)
     elif run.batch_norm == "fused":
@@ -162,16 +158,12 @@ class Trainer(ABC):
             return self.loss(rank, shard, terms, rows)
 
     def backward(self, losses: list[Tensor]) -> None:
-        """All towers' passes at once: the library's thread for each GPU dispatches them side by
-        side; one call a tower would not.
-        """
+        """Pass back all towers at once, so that threads for each GPU dispatch side by side."""
         with phase("backward"):
             torch.autograd.backward(losses)
 
     def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
-        """The parts of a shard (and of its looked-up rows) that pass forward and backward one after
-        another: `micro_steps` of them.
-        """
+        """The `micro_steps` parts of a shard, and of its rows, that pass one after another."""
         count = self.context.run.micro_steps
         if count is None:
             return [(shard, rows)]
@@ -200,9 +192,7 @@ class Trainer(ABC):
         return losses, dict(self.wire.counts)
 
     def skipped_steps(self) -> int | None:
-        """Steps so far whose update was left out because a gradient overflowed; None: none can
-        be.
-        """
+        """Steps left out so far because a gradient overflowed; None: none can be."""
         return None
 
     @abstractmethod
@@ -222,9 +212,7 @@ class Trainer(ABC):
         return  # here both are the same tensors
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """Return the piece of a whole variable that `owned` tells: all of it, unless the placement
-        cuts variables.
-        """
+        """Return the piece of a whole variable that `owned` tells."""
         return value
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
