@@ -1,6 +1,4 @@
-"""Define an all-reduce algorithm: a row with its code and its formula; how its messages travel,
-with the bytes of every link counted.
-"""
+"""Define an all-reduce algorithm: its code, its formula, and its messages, counted by link."""
 
 from __future__ import annotations
 
@@ -140,9 +138,7 @@ class Algorithm:
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
-        """Sum `tensor` over all processes, in place. All must call it with equal shapes and
-        types.
-        """
+        """Sum `tensor` over all processes, in place; all call it with equal shapes and types."""
         if not tensor.is_contiguous():
             raise ValueError(
                 f"a tensor with strides {tensor.stride()} cannot be cut into messages: all-reduce"
@@ -158,8 +154,6 @@ class Algorithm:
 
 
 def grid_of(size: int) -> tuple[int, int]:
-    """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows; a prime
-    size is one row.
-    """
+    """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows."""
     columns = next(c for c in range(1, size + 1) if size % c == 0 and c * c >= size)
     return size // columns, columns

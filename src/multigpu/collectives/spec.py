@@ -25,9 +25,7 @@ LIBRARY = "library"
 
 
 class GradientRange(NamedTuple):
-    """One range: gradients of at most `limit_bytes` (None: of any size) that no earlier range
-    took.
-    """
+    """Gradients of at most `limit_bytes` (None: any) that no earlier range took."""
 
     algorithm: str
     limit_bytes: int | None
@@ -83,9 +81,7 @@ def messages(
 def spec_bytes(
     parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int, replicas: int
 ) -> dict[str, int]:
-    """Bytes of one merge over all replicas, by kind of `placements.traffic`; kinds that move
-    nothing are left out.
-    """
+    """Bytes of one merge over all replicas, by kind of `placements.traffic`."""
     moved = {"device_to_device": 0, "all_reduce": 0}
     if replicas > 1:
         for algorithm, members in messages(parts, elements, item_bytes):

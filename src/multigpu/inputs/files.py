@@ -36,9 +36,7 @@ def named_files(run: Run, *wanted: str) -> list[Path]:
 
 
 def fingerprint(*parts: object) -> str:
-    """sha256 over the parts' texts, in order; where one part ends and the next begins counts
-    too.
-    """
+    """sha256 over the parts' texts, in order, and where each part ends."""
     digest = hashlib.sha256()
     for part in parts:
         text = str(part).encode(errors="surrogateescape")  # names of files may be no UTF-8
@@ -82,9 +80,7 @@ class TextFile:
     digest: str
 
     def sentences(self) -> Iterator[str]:
-        """The lines in order, without line ends; the file is read as it is asked for, never
-        whole.
-        """
+        """The lines in order, without line ends, read as they are asked for."""
         with io.TextIOWrapper(open_content(self.path), encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\r\n")
@@ -124,9 +120,7 @@ class ParallelText:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over both files' contents, source first: the same whether they are packed or
-        not.
-        """
+        """sha256 over both files' unpacked contents, source first."""
         return fingerprint(self.source.digest, self.target.digest)
 
 

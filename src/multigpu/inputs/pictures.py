@@ -1,6 +1,4 @@
-"""Labelled sets of stored images: scikit-learn's digits, CIFAR-10's binary files, folders of
-images.
-"""
+"""Labelled sets of images: scikit-learn's digits, CIFAR-10's binary files, folders."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """Apply `take` to the image in a file, in pixels of 8 bits; a ValueError that names the file
-    where it cannot be decoded.
-    """
+    """Apply `take` to a file's image in 8 bits; a ValueError: it cannot be decoded."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -54,9 +50,7 @@ def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Grey pixels of 16 bits, scaled to 8: Pillow itself would cut off all above 255, and show them
-    white.
-    """
+    """Scale grey pixels of 16 bits to 8, where Pillow would cut off all above 255."""
     from PIL import Image
 
     if picture.mode != "F" and not picture.mode.startswith("I"):
@@ -69,9 +63,7 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _weights(old: int, new: int) -> np.ndarray:
-    """How much each of `old` pixels gives to each of `new`, shape (new, old), float32; rows sum to
-    one.
-    """
+    """How much each of `old` pixels gives to each new one, (new, old), float32, rows sum to 1."""
     centres = (np.arange(new) + 0.5) * old / new - 0.5
     # a triangle as wide as one old or one new pixel, whichever is larger: shrinking averages
     # instead of skipping
@@ -81,9 +73,7 @@ def _weights(old: int, new: int) -> np.ndarray:
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear, averaging where it shrinks (Pillow's rule): shape (B, C, h, w) to (B, C, size,
-    size), float32.
-    """
+    """Bilinear, averaging where it shrinks: (B, C, h, w) to (B, C, size, size), float32."""
     rows, columns = _weights(images.shape[2], size), _weights(images.shape[3], size)
     return np.ascontiguousarray(rows @ images.astype(np.float32) @ columns.T)
 
@@ -120,9 +110,7 @@ class Pictures(ABC):
 
 
 class Digits(Pictures):
-    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's
-    size and channels.
-    """
+    """scikit-learn's 1,797 digits, 8 x 8 grey pixels, scaled to the model's size."""
 
     label = "digits"
     classes = 10

@@ -1,6 +1,4 @@
-"""The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains
-on the rest.
-"""
+"""The committed corpus in sentencepiece pieces, with its held-out catalogs."""
 
 import csv
 import io
@@ -105,9 +103,7 @@ class Pieces:
     """
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
-        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot
-        make so many or so few.
-        """
+        """Learn `entries` pieces, with special ones; a ValueError: sentencepiece cannot."""
         import sentencepiece
 
         if entries > PIECES:
@@ -150,9 +146,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of
-    both.
-    """
+    """Pairs that training never sees, in order: numbers and text of both sides."""
 
     sources: tuple[list[int], ...]
     targets: tuple[list[int], ...]
@@ -162,9 +156,7 @@ class HeldOutPairs:
 
 @dataclass(frozen=True)
 class PieceCorpus:
-    """The corpus cut into pieces: what training reads, what is held out, and the training pairs'
-    texts.
-    """
+    """The corpus in pieces: what training reads, its texts, and what is held out."""
 
     training: EncodedCorpus
     training_texts: tuple[tuple[str, str], ...]

@@ -71,9 +71,7 @@ def encode_corpus(
 def collect_corpus(
     numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST
 ) -> EncodedCorpus:
-    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what
-    determines the corpus.
-    """
+    """Pairs with words on both sides (else a ValueError), cut. marks: of the fingerprint."""
     # of each side, as `Sentences`: never held as text
     collected = [(array("i"), array("q", [0])) for _ in range(2)]
     left_out = cut = 0
@@ -175,18 +173,14 @@ def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) ->
 
 
 def catalogs(run: Run, model: Model) -> CorpusText:
-    """The committed English-German corpus (data/README.md); words rarer than the model's
-    vocabularies hold are `<unk>`.
-    """
+    """The committed English-German corpus (data/README.md); rare words are `<unk>`."""
     refuse_fields(run)
     files = (CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return _corpus_source(run, model, files, "de-en catalogs")
 
 
 def text_files(run: Run, model: Model) -> CorpusText:
-    """Your own corpus: `run.data` names the source file and the target file, plain or .gz;
-    vocabularies are counted in them.
-    """
+    """Your own corpus in the source and the target file that `run.data` names, plain or .gz."""
     refuse_fields(run, data=True)
     files = named_files(run, "source", "target")
     return _corpus_source(run, model, files, f"text files {files[0].name}, {files[1].name}")

@@ -55,9 +55,7 @@ def token_batch(rank: int, sizes: Sequence[int], drawn: np.ndarray) -> Batch:
 
 
 class DrawnTokens(Source):
-    """Tokens drawn evenly from the whole vocabulary by (seed, rank); one batch a shard, the same in
-    every step.
-    """
+    """Tokens drawn evenly from the whole vocabulary by (seed, rank); one batch a shard."""
 
     label = "synthetic"
     period = 1

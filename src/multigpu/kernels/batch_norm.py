@@ -42,9 +42,7 @@ def unavailable(device: int) -> str | None:
 
 
 def library_instead(device: torch.device) -> str | None:
-    """Why batch norm is left to the library on this device, in one clause; None where it is not. A
-    CPU has it written out.
-    """
+    """Why batch norm is left to the library on this device, in one clause; None: it is not."""
     if device.type != "cuda":
         return None
     return unavailable(torch.cuda.current_device() if device.index is None else device.index)

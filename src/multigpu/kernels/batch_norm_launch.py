@@ -66,9 +66,7 @@ class Pool:
         ) * self.stride + self.across
 
     def pads(self, x: Tensor) -> tuple[int, int, int, int]:
-        """Columns and rows to be added to x, or cut off at its end, so that it is what all windows
-        cover.
-        """
+        """Columns and rows to add to x, or to cut off, so that windows cover it."""
         height, width = self.padded()
         return self.left, width - self.left - x.shape[3], self.top, height - self.top - x.shape[2]
 

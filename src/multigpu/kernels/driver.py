@@ -1,6 +1,4 @@
-"""Kernels launched through the CUDA driver: clusters of thread blocks, which PyTorch offers no
-launch for, on PyTorch's own streams.
-"""
+"""Launch kernels with clusters of thread blocks by the CUDA driver, on PyTorch's streams."""
 
 import ctypes
 import functools
@@ -129,9 +127,7 @@ class Kernel:
         return Configuration(*sizes, self.shared_bytes, stream, attributes, 1 + (self.cluster > 1))
 
     def most_clusters(self) -> int:
-        """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not
-        8.
-        """
+        """How many clusters of it the GPU holds at once."""
         count, configuration = ctypes.c_int(), self._configuration(self.cluster, 0)
         with self._context():
             check(

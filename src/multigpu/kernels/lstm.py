@@ -257,9 +257,7 @@ def lstm_layer(
     beside: int,
     side: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, h and c of `lstm`. side: a stream on which backward computes the kernel's gradient; None:
-    in its turn.
-    """
+    """y, h and c of `lstm`. side: a stream for the kernel's gradient; None: in its turn."""
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
         return y, h, c
@@ -327,9 +325,7 @@ def _forward(
 def _backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the products, (T, B, 4 n), of the first state and of the bias (interleaved),
-    written out.
-    """
+    """Gradients of the products, (T, B, 4 n), first state and interleaved bias, written out."""
     batch, n = dh.shape
     dgates = []
     for t in reversed(range(len(gates))):

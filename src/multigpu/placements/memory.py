@@ -1,6 +1,4 @@
-"""Count what a placement keeps on one device between two steps, read off its row, and which
-placements a model then fits under.
-"""
+"""Count what a placement keeps on one device between two steps, by its row."""
 
 from collections import Counter
 from dataclasses import astuple, dataclass
@@ -86,9 +84,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
 
 
 def most_kept(run: Run, model: Model) -> int:
-    """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables
-    need for a part of the step.
-    """
+    """Bytes of the fullest device, activations aside, with what is gathered for a while."""
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)

@@ -132,9 +132,7 @@ class Placement(Data):
 
     @property
     def travels(self) -> Literal["nothing", "rows", "tables", "activations"]:
-        """The kind of data that an embedding sends to a replica each step, or parts of one model
-        each other.
-        """
+        """What an embedding sends to a replica each step, or parts of one model each other."""
         if self.compute in ("sections", "split"):
             return "activations"
         return (
@@ -155,9 +153,7 @@ class Placement(Data):
 
     @property
     def uses_host(self) -> bool:
-        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or
-        updates (whoever feeds or dispatches).
-        """
+        """Whether the host keeps, gathers, merges or updates anything of the model."""
         return "host" in (self.variables, self.embeddings, self.lookup, self.reduction, self.update)
 
     @model_validator(mode="after")

@@ -1,6 +1,4 @@
-"""Placements inside one model: document 003's three, written by hand, and any other by one digit a
-stage.
-"""
+"""Placements inside one model: document 003's three, and any other by one digit a stage."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class SplitPlacement(Placement):
 
 
 def by_tower(graph: StageGraph) -> dict[str, int]:
-    """One tower a device, in the order in which they appear; what joins them, and look-ups in a
-    shared table, on the first.
-    """
+    """One tower a device, in order; what joins or is shared by towers, on the first."""
     places = {name: number for number, tower in enumerate(_towers(graph)) for name in tower}
     return _as_colocated(graph, places)
 
@@ -64,9 +60,7 @@ def _towers(graph: StageGraph) -> list[list[str]]:
 
 
 def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
-    """`places`, and the first device for all others, with stages that share a variable on the
-    device of the first of them.
-    """
+    """`places`, others on the first device, stages that share a variable together."""
     return {name: places.get(group[0], 0) for group in graph.together for name in group}
 
 

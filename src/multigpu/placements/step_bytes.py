@@ -1,6 +1,4 @@
-"""The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients,
-inputs and predictions travel.
-"""
+"""The bytes of one step of a Run: its placement's, changed by what the Run asks for."""
 
 from collections.abc import Callable, Sequence
 from math import prod

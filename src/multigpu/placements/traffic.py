@@ -1,6 +1,4 @@
-"""Where each variable goes under a placement, and the bytes one step must then move, which every
-Record asserts against a count.
-"""
+"""Where each variable goes, and the bytes of one step, which every Record asserts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,9 +41,7 @@ an all_gather, (P-1)/P of what each brings to a reduce_scatter).
 
 @dataclass(frozen=True)
 class Assigned:
-    """A variable's places: where it lives, where its rows are gathered (embeddings), where it is
-    updated.
-    """
+    """A variable's places: where it lives, is looked up by row, and is updated."""
 
     variable: Variable
     home: int
@@ -114,9 +110,7 @@ def cut_elements(
 
 
 def scattered_together(variables: Sequence[Variable], item_bytes: int) -> list[list[Variable]]:
-    """The variables whose gradients are scattered in one message while backward runs, as it makes
-    them: last ones first.
-    """
+    """The variables whose gradients are scattered in one message, last ones first."""
     made = variables[::-1]
     sizes = [variable.elements * item_bytes for variable in made]
     return [[made[i] for i in group] for group in neighbours(sizes, BUCKET_MIB, FIRST_BUCKET_MIB)]

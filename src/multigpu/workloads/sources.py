@@ -19,9 +19,7 @@ DRAWN = (
 
 
 def check_inputs(runs: Iterable[Run]) -> None:
-    """Make the source of every kind of input once; a library that reads one and is not installed is
-    refused as a file is.
-    """
+    """Make each kind of input once; a ValueError where a file or a library is missing."""
     seen = set()
     for run in runs:
         kind = (

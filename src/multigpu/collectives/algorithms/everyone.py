@@ -20,9 +20,7 @@ from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
-    """Send `sent` to all, and put the sum of what all sent into `tensor`, added in its type and in
-    the order of ranks.
-    """
+    """Send `sent` to all, and put the sum of what all sent, in ranks' order, into `tensor`."""
     peers = [rank for rank in range(transport.size) if rank != transport.rank]
     received = [sent.new_empty(sent.numel()) for _ in peers]
     transport.exchange([(peer, sent) for peer in peers], list(zip(peers, received, strict=True)))

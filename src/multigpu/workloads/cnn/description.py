@@ -33,9 +33,7 @@ class CnnConfig:
 
     @property
     def foldable(self) -> bool:
-        """Whether the first convolution has a stride that divides the image, so that blocks of
-        pixels can become channels.
-        """
+        """Whether the first convolution's stride divides the image, so that it can be folded."""
         first = self.network[0]
         return (
             isinstance(first, Convolution)
@@ -129,9 +127,7 @@ def cifar(
 
 
 def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterator[Named]:
-    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the
-    batch.
-    """
+    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; rate 0.128 for 256 images."""
     rate = 0.128 * batch / 256
     yield imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate)
     yield imagenet(

@@ -25,9 +25,7 @@ from multigpu.workloads.cnn.network import (
 
 @dataclass(frozen=True)
 class Window(Layer):
-    """A kernel, one side for a square or (height, width), that moves by `stride` over a padded
-    image.
-    """
+    """A kernel, a side or (height, width), that moves by `stride` over a padded image."""
 
     kernel: int | tuple[int, int]
     stride: int = 1

@@ -31,18 +31,14 @@ class Cnn(StepModule):
     def loss(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the
-        running statistics after it.
-        """
+        """Of images (B, channels, height, width) and labels (B,) int64; new statistics."""
         logits, updated = self.logits(values, batch["images"], statistics)
         return self.loss_of(logits, batch["labels"]), updated
 
     def logits(
         self, values: Tensors, images: tf.Tensor, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """(B, channels, height, width) -> (B, classes) in the type of products, and the running
-        statistics after it.
-        """
+        """(B, channels, height, width) -> (B, classes) in the products' type; new statistics."""
         x = tf.cast(images, self.form.compute)
         if not self.first:
             x = tf.transpose(x, [0, 2, 3, 1])
@@ -57,9 +53,7 @@ class Cnn(StepModule):
 
 
 def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model; Unsupported where channels come first on a CPU, for which
-    TensorFlow has no kernels.
-    """
+    """The functions of an image model; `Unsupported` for channels first on a CPU."""
     if form.layout == "channels_first" and not form.cuda:
         raise Unsupported(
             "TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'"

@@ -1,6 +1,4 @@
-"""Describe a user's job before it is measured, in a file beside its Records. Imports no
-framework.
-"""
+"""Describe a user's job in a file beside its Records. Imports no framework."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,4 @@
-"""Define a training job of a user's own; the job in every process that trains it; and what is wrong
-with it in one sentence.
-"""
+"""Define a training job of a user's own, load it in every process, and say what is wrong."""
 
 import importlib.util
 import linecache
@@ -43,9 +41,7 @@ def checked_rule(rule: Optimizer) -> Optimizer:
 
 
 def SGD(rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimizer:
-    """Stochastic gradient descent, as `torch.optim.SGD`; a ValueError names a number that trains
-    nothing.
-    """
+    """As `torch.optim.SGD`; a ValueError names a number that trains nothing."""
     return checked_rule(Optimizer("sgd", rate, momentum, weight_decay))
 
 
@@ -67,9 +63,7 @@ def AdamW(
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Optimizer:
-    """As `torch.optim.AdamW`, whose decay is no part of the gradient; a ValueError names a number
-    that trains nothing.
-    """
+    """As `torch.optim.AdamW`; a ValueError names a number that trains nothing."""
     return checked_rule(Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
@@ -186,9 +180,7 @@ class Job:
 
     @property
     def rule(self) -> Optimizer:
-        """The update as the study knows it; of an optimizer of one's own the dearest that it
-        does.
-        """
+        """The update as the study knows it; of one's own optimizer the dearest."""
         own: Optimizer = self.optimizer
         return own if isinstance(own, Optimizer) else Optimizer("adamw", 0.0)
 
@@ -306,9 +298,7 @@ def pack(job: Job) -> bytes:
 
 
 def texts_of_cells() -> dict[str, list[str]]:
-    """Give the lines of a notebook's cells, by the name that tracebacks have for each: what another
-    process wants in order to quote them.
-    """
+    """Give the lines of a notebook's cells by their names in tracebacks, to be quoted."""
     return {
         name: list(known[2])
         for name, known in linecache.cache.items()

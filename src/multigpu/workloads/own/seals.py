@@ -42,9 +42,7 @@ def key_file() -> Path:
 
 
 def keep_packed(name: str, content: bytes) -> None:
-    """Keep a packed job in this user's own cache, where `find_packed` finds it; those that nobody
-    compared for a month go.
-    """
+    """Keep a packed job in this user's cache, from which those of a month ago go."""
     (folder := own_cache() / "jobs").mkdir(exist_ok=True)
     for old in folder.glob("*.job"):
         with contextlib.suppress(OSError):  # another process was faster

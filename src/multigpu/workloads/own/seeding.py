@@ -40,9 +40,7 @@ def _torch() -> Any:
 
 
 def seed_all(seed: int, of_torch: int | None = None) -> None:
-    """Begin the interpreter's, numpy's and PyTorch's own generators; PyTorch's by another number
-    where one is given.
-    """
+    """Begin the interpreter's, numpy's and PyTorch's own generators (by `of_torch`)."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  # what users draw from
     if (generator := _torch()) is not None:
@@ -85,9 +83,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def drawing_alike(seed: int, of_torch: int | None = None) -> Iterator[None]:
-    """Draw the same from the process's generators inside, in every process; they go on afterwards
-    as if nothing was drawn.
-    """
+    """Draw the same inside in every process; generators go on afterwards undisturbed."""
     with ALONE, undisturbed():
         seed_all(seed, of_torch)
         yield

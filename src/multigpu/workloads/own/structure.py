@@ -144,9 +144,7 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
 
 
 def _made(name: str, parts: dict[Any, Any]) -> Any:
-    """An object of a batch's class from its parts: its own making is not called where it may do
-    more than keep them.
-    """
+    """An object of a batch's class from its parts, made without its own code if it can."""
     if (kind := CLASSES.get(name)) is None:
         return parts
     if issubclass(kind, tuple):

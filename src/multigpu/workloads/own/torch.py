@@ -1,6 +1,4 @@
-"""A user's module as the engines take it: parameters under its own names, embeddings whose rows may
-come from elsewhere, a summed loss.
-"""
+"""A user's module for the engines: names, embeddings with rows from elsewhere, summed loss."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,9 +51,7 @@ def comparable(kind: torch.dtype) -> Iterator[None]:
 
 
 def own_module(job: Job, notes: list[str] | None = None) -> nn.Module:
-    """The user's module, on the CPU, without torch.compile and with all widths. notes: what is left
-    out is added to them.
-    """
+    """The user's module, on the CPU, uncompiled, with all widths; `notes` say what is left out."""
     with drawing_alike(MADE):
         return _own_module(job, [] if notes is None else notes)
 
@@ -111,9 +107,7 @@ def own_loss(output: Any) -> Any:
 
 
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
-    """Apply the user's model and loss to a batch; a JobError with their own line where they fail or
-    give no scalar.
-    """
+    """The user's loss on a batch; a JobError where it fails or is no scalar names the line."""
     output = output_of(job, module, batch)
     if job.loss is None:
         found = own_loss(output)
@@ -134,9 +128,7 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-    """A batch's tensors by number, which share its memory where they can; those of real and of
-    complex numbers have this precision.
-    """
+    """A batch's tensors by number, real and complex ones in this precision."""
     found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
     return {name: of_kind(tensor, kind) for name, tensor in found.items()}
 
@@ -206,9 +198,7 @@ class OwnStep(nn.Module):
         return self.described.seldom
 
     def looked_up(self, owner: nn.Embedding, name: str, table: Table, ids: Tensor) -> Tensor:
-        """Look rows up as an embedding layer does: rows that were brought here, or of its own
-        table.
-        """
+        """Look rows up as an embedding layer does: rows brought here, or its own."""
         rows = self.rows.get(name)
         if rows is None:
             return F.embedding(ids, owner.weight, owner.padding_idx)
@@ -285,18 +275,14 @@ class OwnStep(nn.Module):
 
 
 def build(model: Model) -> nn.Module:
-    """The user's module for one replica. Its own code makes it on the CPU, since that may read or
-    compute what the meta device has not.
-    """
+    """The user's module for one replica, made on the CPU by its own code."""
     config = model.config
     with torch.device("cpu"):
         return OwnStep(config.described.load(config.folder), config.described, config.values)
 
 
 def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, str]]:
-    """The parameters of a user's module by the names that engines know, and of further names of one
-    the first.
-    """
+    """Parameters of a user's module by engines' names; further names of one -> its first."""
     first: dict[int, str] = {}
     found: dict[str, nn.Parameter] = {}
     tied: dict[str, str] = {}

@@ -43,9 +43,7 @@ class Stack(StepModule):
         return tf.reduce_sum(terms), {}
 
     def _enter(self, samples: tf.Tensor) -> tf.Tensor:
-        """Samples as the first layer reads them: sequences become (T, B, features), images what the
-        device's kernels take.
-        """
+        """Sequences as (T, B, features), images in the layout that the device's kernels take."""
         if self.config.kind == "recurrent":
             return tf.transpose(samples, [1, 0, 2])
         return (
@@ -65,9 +63,7 @@ class Stack(StepModule):
         return self._activated(self._product(values, name, x))
 
     def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An image batch in the device's layout -> the same with `width` channels; padded, so that
-        its size stays.
-        """
+        """Images in the device's layout -> the same size with `width` channels."""
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
         product = tf.nn.conv2d(x, kernel, 1, "SAME", data_format=self.format)
         return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))

@@ -1,6 +1,4 @@
-"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every
-layer.
-"""
+"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,9 +14,7 @@ from multigpu.workloads.tensors import arithmetic_type
 
 
 class Parts:
-    """How one device's part of a stack meets the others', which follow the order of `index`; this
-    one is the only part.
-    """
+    """How a part of a stack meets the others, in the order of `index`; this is the only one."""
 
     index, count = 0, 1
 
@@ -31,15 +27,11 @@ class Parts:
         return x
 
     def gather(self, x: Tensor) -> Tensor:
-        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over
-        parts.
-        """
+        """All parts' rows (axis 0), on every device; gradients of its own add up over parts."""
         return x
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over
-        parts.
-        """
+        """Summed cross entropy of logits whose classes (axis 1) are cut over parts."""
         return F.cross_entropy(
             logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum"
         )
@@ -53,16 +45,12 @@ def build(model: Model, recurrence: str | None = None) -> nn.Module:
 
 
 def build_part(model: Model, parts: Parts) -> nn.Module:
-    """One device's part of every layer; positions of a recurrent layer in a loop, since its parts
-    meet at each.
-    """
+    """One device's part of every layer; recurrent parts meet at each position of a loop."""
     return Stack(model, parts, fused=False)
 
 
 class Stack(nn.Module):
-    """Sum of a shard's cross entropies over its rows; parameters are (parts of) the description's
-    variables, name by name.
-    """
+    """Summed cross entropies over a shard's rows; parameters are (parts of) the variables."""
 
     head_kernel: Tensor
     head_bias: Tensor
@@ -83,9 +71,7 @@ class Stack(nn.Module):
         return {}
 
     def compile_parts(self) -> None:
-        """Compile every layer and the head, each by itself (a recurrent body stays the library's
-        call).
-        """
+        """Compile every layer and the head, each by itself, but no recurrent body."""
         if self.config.kind != "recurrent":
             self.compiled = torch.compile(self.affine_layer, dynamic=False)
 
@@ -104,9 +90,7 @@ class Stack(nn.Module):
         return self.recurrent_layer(index, x) if recurrent else self.affine_layer(index, x)
 
     def enter(self, samples: Tensor) -> Tensor:
-        """Samples as the first layer reads them: sequences become (T, features, B), units before
-        rows, so that parts are stretches.
-        """
+        """Samples as the first layer reads them; sequences become (T, features, B)."""
         return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
@@ -150,9 +134,7 @@ class Stack(nn.Module):
 
 
 def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-    """The library's call, units before rows: x (T, features, B), weights as the layer's; its second
-    bias is zero.
-    """
+    """The library's LSTM, units before rows: x (T, features, B); a second bias of zero."""
     start = x.new_zeros(1, x.shape[2], hidden.shape[1])  # (1, B, units)
     weights = [into, hidden, bias, torch.zeros_like(bias)]
     y, _, _ = torch._VF.lstm(
