@@ -103,10 +103,8 @@ def _write(
     photograph = photographs[rng.integers(len(photographs))]
     share = rng.uniform(0.35, 0.95)
     part = (photograph.width * share, photograph.height * share)
-    left, top = (
-        rng.uniform(0, photograph.width - part[0]),
-        rng.uniform(0, photograph.height - part[1]),
-    )
+    left = rng.uniform(0, photograph.width - part[0])
+    top = rng.uniform(0, photograph.height - part[1])
     picture = photograph.resize(
         (width, height), Image.Resampling.BICUBIC, (left, top, left + part[0], top + part[1])
     )
@@ -226,11 +224,9 @@ class EncodedImages(StoredImages):
             )
         self._folder = ImageFolder(folder, model.config.image_size, 3)
         super().__init__(run, model, self._folder)
-        self.label, self.size, self._bytes = (
-            label,
-            int(model.config.image_size),
-            run.image_dtype is not None,
-        )
+        self.label = label
+        self.size = int(model.config.image_size)
+        self._bytes = run.image_dtype is not None
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override] # as of any folder

@@ -41,21 +41,17 @@ class DrawnRows(Source):
         self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]
     ) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = (
-            shard_sizes(run),
-            run.seed,
-            int(model.config.classes),
-        )
+        self._sizes = shard_sizes(run)
+        self._seed = run.seed
+        self._classes = int(model.config.classes)
         self._array, self._shape = array, shape
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
-        rows, labels = (
-            Draw((count, *self._shape), "normal", seeds[0]),
-            Draw((count,), "labels", seeds[1], self._classes),
-        )
+        rows = Draw((count, *self._shape), "normal", seeds[0])
+        labels = Draw((count,), "labels", seeds[1], self._classes)
         return batch_of_rows(rank, self._sizes, {self._array: rows, "labels": labels})
 
 
@@ -74,11 +70,9 @@ class HostImages(Source):
 
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = (
-            shard_sizes(run),
-            run.seed,
-            int(model.config.classes),
-        )
+        self._sizes = shard_sizes(run)
+        self._seed = run.seed
+        self._classes = int(model.config.classes)
         self._shape, self._bytes = _image_shape(model), run.image_dtype is not None
         if self._bytes and self._shape[0] != 3:
             raise ValueError(

@@ -119,10 +119,8 @@ class Digits(Pictures):
         from sklearn.datasets import load_digits
 
         found = load_digits()
-        self._raw, self.labels = (
-            found.images.astype(np.float32)[:, None] / 16,
-            found.target.astype(np.int64),
-        )
+        self._raw = found.images.astype(np.float32)[:, None] / 16
+        self.labels = found.target.astype(np.int64)
         self._size, self._channels = size, channels
         self._scale = (float(self._raw.mean()),), (float(self._raw.std()),)
         content = fingerprint(self._raw.tobytes().hex(), self.labels.tolist())
@@ -199,10 +197,8 @@ class ImageFolder(Pictures):
         if channels not in (1, 3):
             raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
         self.label, self.classes = f"image folder {folder.name}", len(names)
-        self.files, self.labels = (
-            [file for file, _ in found],
-            np.array([number for _, number in found], dtype=np.int64),
-        )
+        self.files = [file for file, _ in found]
+        self.labels = np.array([number for _, number in found], dtype=np.int64)
         self._size, self._channels, self._folder = size, channels, folder
 
     @cached_property

@@ -107,12 +107,10 @@ class CorpusText(Epochs):
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
-        self.label, self._corpus, self._batching, self.in_order = (
-            label,
-            corpus,
-            run.batching,
-            not run.shuffle,
-        )
+        self.label = label
+        self._corpus = corpus
+        self._batching = run.batching
+        self.in_order = not run.shuffle
         super().__init__(run, len(corpus.source.lengths), "sentences")
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint

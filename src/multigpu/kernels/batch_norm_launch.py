@@ -221,11 +221,9 @@ def backward(
     )
     partial = norm.weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
-    dweight, dbias, dx = (
-        torch.empty_like(norm.weight),
-        torch.empty_like(norm.weight),
-        torch.empty_like(x),
-    )
+    dweight = torch.empty_like(norm.weight)
+    dbias = torch.empty_like(norm.weight)
+    dx = torch.empty_like(x)
     place = height, width, pool.high, pool.wide
     backward_kernels().gradient_sums[blocks(channels, share)](
         dy,

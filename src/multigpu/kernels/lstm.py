@@ -114,11 +114,9 @@ def _(
     x: Tensor, h0: Tensor, c0: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
-    y, gates, cells = (
-        x.new_empty(x.shape),
-        x.new_empty(positions, batch, 4 * n),
-        x.new_empty(positions + 1, batch, n),
-    )
+    y = x.new_empty(x.shape)
+    gates = x.new_empty(positions, batch, 4 * n)
+    cells = x.new_empty(positions + 1, batch, n)
     return y, x.new_empty(batch, n), c0.new_empty(batch, n), gates, cells, x.new_empty(2, 4 * n, n)
 
 

@@ -152,11 +152,9 @@ def forward(
             prepare_kernel(device, "lstm_pad")(positions * batch, gates, lengths, batch)
         rows, parts = split(batch, FORWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        y, cells, c = (
-            torch.empty_like(x),
-            x.new_empty(positions + 1, batch, n),
-            torch.empty_like(c0),
-        )
+        y = torch.empty_like(x)
+        cells = x.new_empty(positions + 1, batch, n)
+        c = torch.empty_like(c0)
         exchange = x.new_empty(used * 2 * parts * n * rows)
         run = forward_kernel(device, rows, parts)
         run(
@@ -185,12 +183,10 @@ def backward(
     with torch.cuda.device(device):
         rows, parts = split(batch, BACKWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        dgates, dh0, dc0, sums = (
-            torch.empty_like(gates),
-            torch.empty_like(dh),
-            torch.empty_like(dc),
-            dc.new_empty(8 * used, 4 * n),
-        )
+        dgates = torch.empty_like(gates)
+        dh0 = torch.empty_like(dh)
+        dc0 = torch.empty_like(dc)
+        sums = dc.new_empty(8 * used, 4 * n)
         run = backward_kernel(device, rows, parts)
         run(
             CLUSTER * used,

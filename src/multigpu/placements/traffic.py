@@ -164,10 +164,8 @@ def predicted_bytes(
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
     if placement.reduction == "reduce_scatter":
-        size, uses = (
-            cut_elements(placement, variables, item_bytes, replicas) * item_bytes,
-            2 if placement.variables == "sharded" else 1,
-        )
+        size = cut_elements(placement, variables, item_bytes, replicas) * item_bytes
+        uses = 2 if placement.variables == "sharded" else 1
         return (
             {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
         )

@@ -138,10 +138,8 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
     if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
     # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
-    counted, uncounted = (
-        dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())),
-        first.get("uncounted"),
-    )
+    counted = dict(sum((Counter(part["moved"]) for part in parts), Counter[str]()))
+    uncounted = first.get("uncounted")
     predicted = step_bytes(
         run,
         description_of(run),

@@ -143,10 +143,8 @@ def _compared(check: Run) -> tuple[float, int]:
         }
         distances = []
         for ranks in groups:
-            expected, found = (
-                train_reference(context, shards, ranks)[0],
-                trainer.full_values(ranks[0]),
-            )
+            expected = train_reference(context, shards, ranks)[0]
+            found = trainer.full_values(ranks[0])
             apart = sum(squared_distance(found[name], value) for name, value in expected.items())
             moved = sum(squared_distance(value, initial[name]) for name, value in expected.items())
             distances.append(relative(apart, moved))

@@ -76,12 +76,10 @@ class Devices:
         # nothing of the study is placed softly; a user's model may hold what GPUs have no kernel
         # for, as for its loss in fp64
         tf.config.set_soft_device_placement(run.workload == "own")
-        self.run, self.cuda, self.ranks, self.count = (
-            run,
-            run.device_type == "cuda",
-            ranks,
-            len(ranks),
-        )
+        self.run = run
+        self.cuda = run.device_type == "cuda"
+        self.ranks = ranks
+        self.count = len(ranks)
         self.dtype = DTYPES[run.precision]
         self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
         if self.cuda:

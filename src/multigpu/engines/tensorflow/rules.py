@@ -11,12 +11,10 @@ import tensorflow as tf
 from multigpu.spec.model import Optimizer
 
 # where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
-STEP, RATE, EPSILON, TERMS = (
-    0,
-    1,
-    2,
-    3,
-)
+STEP = 0
+RATE = 1
+EPSILON = 2
+TERMS = 3
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:

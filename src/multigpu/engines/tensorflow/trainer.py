@@ -166,10 +166,8 @@ class Trainer:
             tower = Tower({name: sized(gradient) for name, gradient in gradients.items()})
             for name, gradient in row_gradients.items():
                 width = gradient.shape[-1]
-                tower.ids[name], tower.rows[name] = (
-                    tf.reshape(ids[name], [-1]),
-                    tf.reshape(gradient, [-1, width]),
-                )
+                tower.ids[name] = tf.reshape(ids[name], [-1])
+                tower.rows[name] = tf.reshape(gradient, [-1, width])
                 if self.context.sparse:
                     with tf.name_scope(f"compute/{rank}/{name}/"):
                         tower.ids[name], tower.rows[name] = deduplicated(

@@ -149,12 +149,10 @@ class BucketReducer:
             raise ValueError(
                 "a scaled loss is checked for overflows over all buckets: update after backward"
             )
-        self.wire, self.cuda, self.wire_type, self.scale = (
-            wire,
-            parameters[0].is_cuda,
-            wire_type,
-            scale,
-        )
+        self.wire = wire
+        self.cuda = parameters[0].is_cuda
+        self.wire_type = wire_type
+        self.scale = scale
         self.in_backward, self.holding = in_backward, False
         # packing must not wait for the update of the bucket before, which waits for the wire
         self.packing, self.updating = (

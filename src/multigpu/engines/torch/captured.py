@@ -45,10 +45,8 @@ def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
     batch, placed = shard.batch, dict(shard.device)
     numbers = torch.tensor([batch.loss_terms[batch.rank], batch.global_loss_terms])
     lengths = [shard.host[f"{side}_length"] for side in SIDES]
-    ends, terms = (
-        to_device(torch.cat(lengths), device).int().split(len(lengths[0])),
-        to_device(numbers, device),
-    )
+    ends = to_device(torch.cat(lengths), device).int().split(len(lengths[0]))
+    terms = to_device(numbers, device)
     for (side, names), end in zip(SIDES.items(), ends, strict=True):
         placed[f"{side}_ends"] = end.contiguous()
         for name in names:

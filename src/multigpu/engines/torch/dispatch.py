@@ -142,11 +142,9 @@ class PipelineTrainer(DispatchedTrainer):
 
     def __init__(self, context: Context) -> None:
         run, model = context.run, context.model
-        self.degree, self.copies, self.micro_batches = (
-            dims_of(run).degree,
-            dims_of(run).copies,
-            run.micro_batches or 1,
-        )
+        self.degree = dims_of(run).degree
+        self.copies = dims_of(run).copies
+        self.micro_batches = run.micro_batches or 1
         places = section_places(model, self.degree)
         self.sections = [
             [s for s, place in zip(model.sections, places, strict=True) if place == stage]

@@ -242,10 +242,8 @@ class HostStore(Store):
         for rank, own in rows.items():
             self.wire.to_host(self.host.tensors[f"gradient-{rank}"], self.gradients[rank])
             for table in self.tables:
-                flat, gradient = (
-                    ids[rank].host[table.variable.name].reshape(-1),
-                    gradient_of(own, table),
-                )
+                flat = ids[rank].host[table.variable.name].reshape(-1)
+                gradient = gradient_of(own, table)
                 slot_ids, slot_rows = self._slot(table, rank, flat.numel())
                 slot_ids.copy_(flat)
                 self.wire.to_host(slot_rows, gradient)

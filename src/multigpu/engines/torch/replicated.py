@@ -63,10 +63,8 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            grouped, small_last = (
-                run.bucket_send is not None,
-                run.bucket_send == "grouped_small_last",
-            )
+            grouped = run.bucket_send is not None
+            small_last = run.bucket_send == "grouped_small_last"
             self.reducer = BucketReducer(
                 parameters,
                 self._optimizer,

@@ -32,12 +32,10 @@ class Group:
     """
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
-        self.wire, self.count, self.index, self.group = (
-            wire,
-            len(ranks),
-            ranks.index(wire.rank),
-            group,
-        )
+        self.wire = wire
+        self.count = len(ranks)
+        self.index = ranks.index(wire.rank)
+        self.group = group
 
     def all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
         if self.count > 1:

@@ -72,12 +72,10 @@ class Store(ABC):
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
     ) -> None:
-        self.context, self.devices, self.wire, self.replicas = (
-            context,
-            context.devices,
-            context.wire,
-            context.replicas,
-        )
+        self.context = context
+        self.devices = context.devices
+        self.wire = context.wire
+        self.replicas = context.replicas
         self.ranks, dtype = self.devices.ranks, self.devices.dtype
         self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)
         self.tables = [m for m in members if m.by_row]

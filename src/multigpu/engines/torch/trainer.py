@@ -116,12 +116,10 @@ class Trainer(ABC):
     takes_terms = False
 
     def __init__(self, context: Context) -> None:
-        self.context, self.devices, self.wire, self.replicas = (
-            context,
-            context.devices,
-            context.wire,
-            context.replicas,
-        )
+        self.context = context
+        self.devices = context.devices
+        self.wire = context.wire
+        self.replicas = context.replicas
         self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
         self.modules = {rank: build_module(context.run) for rank in self.ranks}
         self.module = self.modules[self.rank]

@@ -58,10 +58,8 @@ def sections(network: Network, image: Shape) -> tuple[Section, ...]:
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
             one = layer.trace(before, name)
-            variables, takes = (
-                tuple(v.name for v in one.variables),
-                tuple(each.name for each in found[-1:]),
-            )
+            variables = tuple(v.name for v in one.variables)
+            takes = tuple(each.name for each in found[-1:])
             found.append(
                 Section(
                     name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}

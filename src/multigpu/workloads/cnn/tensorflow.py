@@ -153,10 +153,8 @@ class Pass:
         variance = tf.reduce_mean(centred * centred, axes)
         count = tf.cast(tf.size(x) // tf.size(mean), x.dtype)
         keep = tf.constant(layer.decay, x.dtype)
-        old_mean, old_variance = (
-            self.statistics[f"{name}.mean"],
-            self.statistics[f"{name}.variance"],
-        )
+        old_mean = self.statistics[f"{name}.mean"]
+        old_variance = self.statistics[f"{name}.variance"]
         self.updated[f"{name}.mean"] = keep * old_mean + (1 - keep) * mean
         self.updated[f"{name}.variance"] = keep * old_variance + (
             1 - keep

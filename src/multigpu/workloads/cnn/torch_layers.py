@@ -62,10 +62,8 @@ class FoldedConv(Conv):
     def forward(self, x: Tensor) -> Tensor:
         stride, (high, wide) = self.stride[0], self.kernel_size
         # zeros in front of the kernel, so that blocks begin where pads end
-        above, before = (
-            -self.top % stride,
-            -self.left % stride,
-        )
+        above = -self.top % stride
+        before = -self.left % stride
         down, across = -(-(high + above) // stride), -(-(wide + before) // stride)
         pads = before, across * stride - wide - before, above, down * stride - high - above
         weight = (

@@ -81,10 +81,8 @@ class Nmt(StepModule):
             [tf.cast(values[f"{name}_{part}"], kind) for name in names]
             for part in ("kernel", "bias")
         )
-        cells, ragged = (
-            Cells(kernels, biases, self.config.forget_bias, self.config.dropout),
-            None if self.form.even else ragged,
-        )
+        cells = Cells(kernels, biases, self.config.forget_bias, self.config.dropout)
+        ragged = None if self.form.even else ragged
         if on_cudnn:
             state = (tf.cast(state[0], kind), tf.cast(state[1], kind))
             y, after = cudnn(tf.cast(x, kind), state, cells, ragged)

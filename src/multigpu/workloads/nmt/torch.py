@@ -200,10 +200,8 @@ class Nmt(nn.Module):
                 (zero, zero),
                 packing.batch_sizes,
             )
-            forwards, backwards = (
-                unsorted(forwards, packing.unsort),
-                unsorted(backwards, packing.unsort),
-            )
+            forwards = unsorted(forwards, packing.unsort)
+            backwards = unsorted(backwards, packing.unsort)
         return interleaved(forwards, backwards)
 
     def _encode_to(self, source: Tensor, ends: Tensor) -> State:
@@ -301,10 +299,8 @@ def _cell(
 def _encoder_cell(module: Nmt, stack: str, layer: int, values: Values) -> Values:
     """Outputs travel as (S, B, D) in the order of reading, from a sentence's last word too."""
     name, hands_up = f"{stack}_{layer}", layer + 1 < module.config.encoder_layers
-    x, lengths = (
-        values[f"{stack}_{layer - 1}" if layer else "source_rows"],
-        host_lengths(values, "source_length"),
-    )
+    x = values[f"{stack}_{layer - 1}" if layer else "source_rows"]
+    lengths = host_lengths(values, "source_length")
     shortest, longest = ends_of(lengths)
     zero = x.new_zeros(1, x.shape[1], x.shape[2])
     turned = stack == "encoder_backward" and layer == 0

@@ -156,10 +156,8 @@ def sections(config: StackConfig) -> tuple[Section, ...]:
     found: list[Section] = []
     for layer in range(config.layers):
         name, takes = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
-        own, gives = (
-            tuple(v.name for v in layer_variables(config, layer)),
-            {name: {"rows": config.places * config.width}},
-        )
+        own = tuple(v.name for v in layer_variables(config, layer))
+        gives = {name: {"rows": config.places * config.width}}
         found.append(Section(name, own, takes, gives, {"rows": layer_flops(config, layer)}))
     names = tuple(v.name for v in head_variables(config))
     return (
