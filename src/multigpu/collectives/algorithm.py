@@ -115,21 +115,17 @@ class Algorithm:
 
     def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
         """Of one call, by the formula: among one process nothing."""
-        return (
-            self.formula(elements * (2 if self.wire else item_bytes), devices)
-            if devices > 1
-            else Cost(0, 0, 0, 0, 0)
-        )
+        if devices > 1:
+            return self.formula(elements * (2 if self.wire else item_bytes), devices)
+        return Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
         """Bytes that must follow each other, the links full duplex: what the busiest sends, unless
         a whole tensor has to arrive first.
         """
-        return (
-            self.serial(size, devices)
-            if self.serial
-            else self.cost(size // 4, 4, devices).busiest_way_bytes
-        )
+        if self.serial:
+            return self.serial(size, devices)
+        return self.cost(size // 4, 4, devices).busiest_way_bytes
 
     def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
         """Between all processes together, exact for every number of elements and proportional to

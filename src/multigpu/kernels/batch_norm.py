@@ -31,13 +31,11 @@ def unavailable(device: int) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     major, minor = torch.cuda.get_device_capability(device)
+    if major >= 8:
+        return None
     return (
-        None
-        if major >= 8
-        else (
-            "the kernels are written for compute capability 8.0 and above, and this GPU has"
-            f" {major}.{minor}"
-        )
+        "the kernels are written for compute capability 8.0 and above, and this GPU has"
+        f" {major}.{minor}"
     )
 
 

@@ -274,11 +274,9 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _last(y: Tensor, lengths: Tensor | None) -> Tensor:
-    return (
-        y[-1].clone()
-        if lengths is None
-        else y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
-    )
+    if lengths is None:
+        return y[-1].clone()
+    return y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
 
 
 def _forward(

@@ -115,11 +115,9 @@ def devices() -> list[torch.device]:
 
 def library_instead(device: torch.device) -> str | None:
     """Why the library runs persistent cells on this device, in a clause; None: it does not."""
-    return (
-        unavailable(torch.cuda.current_device() if device.index is None else device.index)
-        if device.type == "cuda"
-        else None
-    )
+    if device.type == "cuda":
+        return unavailable(torch.cuda.current_device() if device.index is None else device.index)
+    return None
 
 
 def split(batch: int, shapes: tuple[tuple[int, int], ...], most: int) -> tuple[int, int]:

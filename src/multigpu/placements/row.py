@@ -135,13 +135,11 @@ class Placement(Data):
         """What an embedding sends to a replica each step, or parts of one model each other."""
         if self.compute in ("sections", "split"):
             return "activations"
-        return (
-            "nothing"
-            if self.embeddings == "replica"
-            else "tables"
-            if self.lookup == "replica"
-            else "rows"
-        )
+        if self.embeddings == "replica":
+            return "nothing"
+        if self.lookup == "replica":
+            return "tables"
+        return "rows"
 
     @property
     def frameworks(self) -> tuple[str, ...]:

@@ -55,11 +55,9 @@ def workloads() -> Mapping[str, Workload]:
 
 def part_of(workload: str, part: str) -> str:
     """The full name of the module `part` ("torch", "evaluate") of a workload's package."""
-    return (
-        f"{__name__}.{workload}.{part}"
-        if workload in FOLDERS
-        else f"{ADDED.module(workload)}.{part}"
-    )
+    if workload in FOLDERS:
+        return f"{__name__}.{workload}.{part}"
+    return f"{ADDED.module(workload)}.{part}"
 
 
 def find_workload(name: str) -> Workload:

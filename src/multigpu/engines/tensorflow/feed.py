@@ -105,11 +105,9 @@ class Feed(Feeding[list[Shard]]):
         """A new copy of `array` at `place`, in the Run's type where it is floating-point."""
         with self.devices.at(place):
             tensor = tf.constant(array)
-            return (
-                tf.cast(tensor, self.devices.dtype)
-                if tensor.dtype.is_floating
-                else tf.identity(tensor)
-            )
+            if tensor.dtype.is_floating:
+                return tf.cast(tensor, self.devices.dtype)
+            return tf.identity(tensor)
 
 
 def decoded(

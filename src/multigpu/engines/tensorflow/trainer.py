@@ -304,11 +304,9 @@ def sized(tensor: tf.Tensor) -> tf.Tensor:
     source = tensor.op
     while source.type == "Identity":  # which the runtime removes
         source = source.inputs[0].op
-    return (
-        tf.ensure_shape(tensor, tensor.shape)
-        if source.type in ("While", "StatelessWhile")
-        else tensor
-    )
+    if source.type in ("While", "StatelessWhile"):
+        return tf.ensure_shape(tensor, tensor.shape)
+    return tensor
 
 
 def deduplicated(ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -138,11 +138,9 @@ class Devices:
 
     def at(self, rank: int) -> contextlib.AbstractContextManager[Any]:
         """Inside, replica `rank`'s device is the current one."""
-        return (
-            torch.cuda.device(self.of(rank).torch)
-            if self.cuda and len(self.each) > 1
-            else contextlib.nullcontext()
-        )
+        if self.cuda and len(self.each) > 1:
+            return torch.cuda.device(self.of(rank).torch)
+        return contextlib.nullcontext()
 
     def mark(self) -> list[Any]:
         marks = []
@@ -167,14 +165,12 @@ class Devices:
 
     def points(self, ranks: Iterable[int]) -> list[Point]:
         """Where these devices' streams are now; nothing on CPUs, which have finished."""
-        return (
-            [
+        if self.cuda:
+            return [
                 (rank, torch.cuda.current_stream(self.of(rank).torch).record_event())
                 for rank in ranks
             ]
-            if self.cuda
-            else []
-        )
+        return []
 
     def wait(self, rank: int, points: list[Point]) -> None:
         """Let what device `rank` is asked from now on begin after `points`."""

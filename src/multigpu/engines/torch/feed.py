@@ -246,8 +246,6 @@ class RowFeed(Feeding[Shard], Feed):
         """A copy of a host's tensor on `device`, even where that is the host itself."""
         if device.type == "cpu":
             return tensor.clone()
-        return (
-            tensor.pin_memory().to(device, non_blocking=True)
-            if self.pipeline
-            else tensor.to(device)
-        )
+        if self.pipeline:
+            return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)

@@ -265,11 +265,9 @@ class ReplicatedTrainer(Trainer):
         yield from named.items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        return (
-            [optimizer for _, optimizer in self.reducer.updates]
-            if self.reducer
-            else [self.optimizer]
-        )
+        if self.reducer:
+            return [optimizer for _, optimizer in self.reducer.updates]
+        return [self.optimizer]
 
 
 class ShardedUpdateTrainer(ReplicatedTrainer):

@@ -94,11 +94,9 @@ def substituted(run: Run, device: torch.device) -> str | None:
 
 def total_of(losses: list[Tensor]) -> Tensor:
     """Add up the losses of a shard's parts."""
-    return (
-        losses[0].detach()
-        if len(losses) == 1
-        else torch.stack([loss.detach() for loss in losses]).sum()
-    )
+    if len(losses) == 1:
+        return losses[0].detach()
+    return torch.stack([loss.detach() for loss in losses]).sum()
 
 
 # embedding variable -> rows that one replica looked up, leaves that collect a gradient

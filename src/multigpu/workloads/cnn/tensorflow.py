@@ -98,11 +98,9 @@ class Pass:
             self.padding(layer, shape),
             data_format=self.format,
         )
-        return (
-            tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
-            if layer.bias
-            else y
-        )
+        if layer.bias:
+            return tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
+        return y
 
     def max_pool(self, layer: L.MaxPool, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         padding = self.padding(layer, shape)

@@ -209,11 +209,9 @@ class OwnStep(nn.Module):
             )
         self.left.remove(name)
         rows = rows.view(*ids.shape, rows.shape[-1])
-        return (
-            rows
-            if table.padding is None
-            else torch.where((ids == table.padding).unsqueeze(-1), rows.detach(), rows)
-        )
+        if table.padding is None:
+            return rows
+        return torch.where((ids == table.padding).unsqueeze(-1), rows.detach(), rows)
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {

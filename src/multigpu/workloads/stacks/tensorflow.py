@@ -46,11 +46,9 @@ class Stack(StepModule):
         """Sequences as (T, B, features), images in the layout that the device's kernels take."""
         if self.config.kind == "recurrent":
             return tf.transpose(samples, [1, 0, 2])
-        return (
-            tf.transpose(samples, [0, 2, 3, 1])
-            if self.config.kind == "convolution" and not self.form.cuda
-            else samples
-        )
+        if self.config.kind == "convolution" and not self.form.cuda:
+            return tf.transpose(samples, [0, 2, 3, 1])
+        return samples
 
     def _product(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
