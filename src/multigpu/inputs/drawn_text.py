@@ -28,9 +28,7 @@ from multigpu.spec.run import Run
 SYNTHETIC_WORDS = 100
 """Words a side where the Run names none: document 000's Exp5."""
 LONGEST = 100
-"""Words a side of a corpus and of the law; later ones of a corpus are cut off, as tensorflow-nmt
-does after its 50th.
-"""
+"""Words a side of a corpus and of the law; later ones of a corpus are cut off."""
 LAYOUT_VERSION = 1
 """Enters every fingerprint: raise it when the same corpus or law comes to give other batches."""
 SHAPE, SCALE = 2.5, 9.5

@@ -17,9 +17,7 @@ from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 
 LAW_VERSION = 1
-"""Enters the fingerprint of what is drawn: raise it when the same seed comes to give other
-batches.
-"""
+"""Enters fingerprints: raise it when the same seed comes to give other batches."""
 SPARE = 31
 """Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes
 longer than training on what is drawn.

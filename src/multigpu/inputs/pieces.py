@@ -16,13 +16,9 @@ from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 
 PIECES = 8_000
-"""The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could
-not fill them.
-"""
+"""The most pieces of a side: this corpus could not fill larger tables."""
 EVERY, FIRST = 8, 4
-"""Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen
-by its outcome.
-"""
+"""Held out are the catalogs number 4, 12, 20, ... by name, whatever their outcome."""
 
 
 class CorpusSelection(NamedTuple):
@@ -39,9 +35,7 @@ SELECTIONS = {
     "pieces_package": CorpusSelection("postgresql-15", 30),
     "pieces_short": CorpusSelection("postgresql-15", 14),
 }
-"""By the name of the input. The last is what two CPU cores learn in minutes; the one before has
-four buckets of lengths.
-"""
+"""By the name of the input; two CPU cores learn the last in minutes."""
 
 
 def split_catalogs(

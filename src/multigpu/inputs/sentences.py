@@ -14,9 +14,7 @@ import numpy as np
 from multigpu.inputs.batch import Batch
 
 UNK, SOS, EOS = 0, 1, 2
-"""Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document
-000 have them.
-"""
+"""Numbers of the unknown word and of a sentence's start and end, as tensorflow-nmt's."""
 SPECIAL = ("<unk>", "<s>", "</s>")
 
 _WORD = re.compile(r"<unk>|\w+|[^\w\s]")

@@ -12,9 +12,7 @@ from multigpu.kernels.driver import Kernel
 
 CLUSTER = 16
 FORWARD = ((16, 1), (24, 1), (16, 2), (24, 2), (32, 2))
-"""Rows of one product and how many such parts a cluster has, from the fewest rows: fewer rows make
-a shorter step.
-"""
+"""Rows of one product and such parts of a cluster; fewer rows make a shorter step."""
 BACKWARD = ((16, 1), (16, 2), (16, 3), (16, 4))
 CAPABILITY = (9, 0)
 ACQUIRE = '-DWAIT_SCOPE=".acquire.cluster"'

@@ -129,8 +129,6 @@ _ROWS = (
 )
 
 SPLIT = MappingProxyType({row.name: row for row in _ROWS})
-"""By name. No file is named after one: a row alone does not say how to draw or to predict them, a
-model's graph does.
-"""
+"""By name. A model's graph, and no row alone, says how to draw or to predict these."""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

@@ -9,9 +9,7 @@ from multigpu.spec.model import Variable
 from multigpu.spec.stage_graph import HOST, ID_BYTES
 
 REPLICA = -2
-"""The place of what has a copy on each device; HOST is the host's memory, and a device's place is
-its index.
-"""
+"""The place of what has a copy on each device; a device's place is its index."""
 SHARDED = -3
 """The place of what is cut into stretches, one a device."""
 

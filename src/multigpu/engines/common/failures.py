@@ -26,9 +26,7 @@ LOST_PEER = (
     "nccl",
     "gloo",
 )
-"""Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a
-cause.
-"""
+"""Words in the errors of a collective whose other end is gone: an echo, not a cause."""
 
 
 CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone

@@ -33,9 +33,7 @@ from multigpu.records.trace import (
 from multigpu.spec.run import Run
 
 TRACES = "MULTIGPU_TRACES"
-"""The environment variable that names a folder for full traces: Chrome's format, as Perfetto reads
-it, or XSpace, as XProf does.
-"""
+"""Names a folder for full traces, as Perfetto (Chrome's format) or XProf (XSpace) reads them."""
 
 UPDATE_KERNEL = re.compile(
     r"fused_?(adam|sgd)|apply_?(adam|momentum|gradient_?descent)", re.IGNORECASE

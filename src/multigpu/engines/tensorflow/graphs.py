@@ -13,9 +13,7 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.placements.traffic import HOST
 
 PARTS = ("read", "lookup", "compute", "merge", "update")
-"""The outermost name scopes of a step, below each of which stands the name of a variable (of a
-replica under "compute").
-"""
+"""The outermost name scopes of a step; next come a variable's name or a replica's number."""
 
 COLLECTIVES = ("CollectiveReduce", "CollectiveReduceV2", "NcclAllReduce")
 

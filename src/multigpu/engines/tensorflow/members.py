@@ -99,9 +99,7 @@ GREETING_S = (
 )
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
-"""In the environment of a host's program and of its members: the launch's name, by which
-connections to host 0 are let in.
-"""
+"""The launch's name in a program's and its members' environment lets them in to host 0."""
 
 
 def join(meeting_place: str, *greeting: Any) -> Line:

@@ -21,9 +21,7 @@ from multigpu.workloads.tensorflow_module import Tensors
 GROUP = 1000
 
 INSTANCES = itertools.count(1)
-"""One key a collective that this process traces: an instance keeps its first shape for as long as
-the process lives.
-"""
+"""One key a collective: an instance keeps its first shape for as long as the process lives."""
 
 
 class ReplicatedTrainer(Trainer):

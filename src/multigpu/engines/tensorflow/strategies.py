@@ -17,9 +17,7 @@ from multigpu.spec.model import Variable
 from multigpu.workloads.tensorflow_module import Tensors
 
 KEYS = itertools.count(1)
-"""Of the groups of collectives: a strategy of its own for each Run, so that no instance of one
-meets the shape of another's.
-"""
+"""Of groups of collectives, so that no instance meets the shape of another Run's."""
 
 
 class Mirrored(tf.distribute.MirroredStrategy):

@@ -54,9 +54,7 @@ NO_WORK = {
 """Operations that compute nothing, move nothing, or only contain others."""
 STRAY = 0.02  # of a phase's work on one device, the share at either end that may be out of order
 NUMBERS = "strided_slice"
-"""What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are
-there, long before any gradient.
-"""
+"""What cuts an update's numbers out of the step's, long before any gradient is there."""
 PASSES = ("forward", "backward", "forward_backward")
 # bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are
 # in no phase

@@ -22,14 +22,10 @@ MEETING = ("multigpu/merge", "multigpu/pull")
 """Phases in which processes on CPUs exchange tensors, whatever carries them."""
 
 GAP_NS = 1_000_000
-"""The host launches as long as no gap between two operations is longer: behind a longer one it does
-something else.
-"""
+"""The host launches, or does something else where no operation begins for longer."""
 
 PAUSE_NS = 100_000
-"""A CPU's thread that lets no longer a gap between two operations calls them one by one, and waits
-for nothing in between.
-"""
+"""A CPU's thread calls operations one by one as long as it pauses no longer."""
 
 CALL_NS = 10_000
 """On a CPU, what calling an operation takes of its time, traced as it is: the rest computes."""

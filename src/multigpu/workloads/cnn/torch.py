@@ -138,9 +138,7 @@ class Cnn(nn.Sequential):
 
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
-"""Layers whose output is new memory that their own backward pass does not read: the next may write
-over it.
-"""
+"""Layers whose output their own backward pass does not read: the next may write over it."""
 
 
 def parts(network: net.Network, shape: net.Shape) -> OrderedDict[str, nn.Module]:
@@ -243,9 +241,7 @@ MAKERS: dict[type[net.Layer], Callable[[Any, net.Shape], nn.Module]] = {
     L.Residual: residual,
     L.Concat: concat,
 }
-"""Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made
-in `parts`.
-"""
+"""Layer -> its module, given the shape of its input; `parts` makes `Relu`."""
 
 
 Values = dict[str, Tensor]

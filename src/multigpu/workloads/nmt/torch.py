@@ -253,9 +253,7 @@ class Nmt(nn.Module):
 
 Values = dict[str, Tensor]
 Compute = Callable[[Values], Values]
-"""From arrays of the batch and tensors that earlier sections gave to what the section gives
-("loss": the last one).
-"""
+"""From the batch's arrays and earlier sections' tensors to what the section gives."""
 
 
 def section_functions(module: nn.Module) -> dict[str, Compute]:

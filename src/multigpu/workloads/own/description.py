@@ -13,9 +13,7 @@ from multigpu.workloads.own.job import Job, load_job, unpack
 from multigpu.workloads.own.seals import find_packed
 
 FOLDERS = "MULTIGPU_JOBS"
-"""The environment variable that names the folders of descriptions, as PATH names folders of
-programs.
-"""
+"""The environment variable that names the folders of descriptions, as PATH does programs'."""
 
 PREFIX = "model."
 """Before the user's own names of parameters."""

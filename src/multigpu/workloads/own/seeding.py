@@ -16,9 +16,7 @@ FIRST_OF_TORCH = 67280421310721
 """With which PyTorch's generator begins in a process that never seeds it."""
 
 ALONE = threading.RLock()
-"""Held while something draws from the process's generators: threads of one process would take each
-other's numbers.
-"""
+"""Held while something draws from the process's generators: threads share them."""
 
 LOADED, MADE = 0, 1
 """Seeds of what a file draws while it is loaded, and of what a model draws while it is made."""
