@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from multigpu.collectives import find_algorithm
 from multigpu.placements.row import Home, Placement
 from multigpu.spec.model import Variable
-from multigpu.spec.stage_graph import HOST, ID_BYTES
+from multigpu.spec.stage_graph import HOST, ID_BYTES, direction
 
 REPLICA = -2
 """The place of what has a copy on each device; a device's place is its index."""
@@ -170,14 +170,7 @@ def predicted_bytes(
 
     def copy(source: int, target: int, count: int) -> None:
         if source != target:
-            kind = (
-                "host_to_device"
-                if source == HOST
-                else "device_to_host"
-                if target == HOST
-                else "device_to_device"
-            )
-            moved[kind] += count
+            moved[direction(source, target)] += count
 
     for a in assign(placement, variables, replicas):
         size = a.variable.elements * item_bytes

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.placements.traffic import HOST
+from multigpu.spec.stage_graph import direction
 
 PARTS = ("read", "lookup", "compute", "merge", "update")
 """The outermost name scopes of a step; next come a variable's name or a replica's number."""
@@ -169,12 +169,6 @@ def moved_bytes(
         name = tensor.partition(":")[0]
         if nodes[name].op == "_Arg" and name not in ids:
             continue
-        kind = (
-            "host_to_device"
-            if source == HOST
-            else "device_to_host"
-            if target == HOST
-            else "device_to_device"
-        )
-        moved[kind] += _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
+        size = _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
+        moved[direction(source, target)] += size
     return dict(+moved)

@@ -59,21 +59,27 @@ def layers_named(model: nn.Module | None) -> Iterator[None]:
             handle.remove()
 
 
-def spans_of(trace: dict[str, Any]) -> tuple[list[Event], Callable[[Event], tuple[int, int]]]:
-    """Return a Chrome trace's lasting events by their starts, and what gives each's span in ns."""
+def span_of(trace: dict[str, Any]) -> Callable[[Event], tuple[int, int]]:
+    """Return what gives the start and the end of each of a Chrome trace's events, in ns."""
     base = int(trace.get("baseTimeNanoseconds", 0))
 
     def span(event: Event) -> tuple[int, int]:
         start = base + round(event["ts"] * 1000)
         return start, start + round(event.get("dur", 0) * 1000)
 
+    return span
+
+
+def lasting(trace: dict[str, Any]) -> list[Event]:
+    """Return a Chrome trace's events that last, in the order of their starts."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    return sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))), span
+    return sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
 def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
     """Return what one replica did in each traced step; on a CPU its step's thread computes."""
-    events, span = spans_of(trace)
+    events = lasting(trace)
+    span = span_of(trace)
     steps = [event for event in events if event["name"] == STEP]
     if not steps:
         return []
@@ -160,7 +166,8 @@ def layer_times(
 
     On a CPU seconds are those of the step's thread, pauses included; of GPUs those of kernels.
     """
-    events, span = spans_of(trace)
+    events = lasting(trace)
+    span = span_of(trace)
     steps = [span(event) for event in events if event["name"] == STEP]
     if not steps:
         return []

@@ -27,6 +27,7 @@ from multigpu.engines.torch.moments import (
     STEP,
     layer_times,
     layers_named,
+    span_of,
     timelines,
 )
 from multigpu.records.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
@@ -137,12 +138,7 @@ def read_events(
     kernels. shared: of several replicas' devices, of which this one's is number `rank`.
         update_in_backward: see `named_phases`.
     """
-    base = int(trace.get("baseTimeNanoseconds", 0))
-
-    def span(event: dict[str, Any]) -> tuple[int, int]:
-        start = base + round(event["ts"] * 1000)
-        return start, start + round(event.get("dur", 0) * 1000)
-
+    span = span_of(trace)
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     marks = [event for event in events if event.get("cat") == "user_annotation"]
     steps = sorted(span(event) for event in marks if event["name"] == STEP)
