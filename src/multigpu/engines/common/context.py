@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from multigpu.engines.common.numbers import StepNumbers
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
 from multigpu.machine.machine import DeviceState
@@ -126,10 +126,12 @@ class RunSession:
     warmup_s: float
     build_s: float
 
-    def __init__(self, run: Run, threads: int, startup_s: float, stage: Stage) -> None:
+    def __init__(self, opening: Opening) -> None:
         self.began = time.perf_counter()
-        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = open_source(run)
+        self.opening = opening
+        self.run = opening.run
+        self.stage = opening.stage
+        self.source: Source = open_source(self.run)
         self.batches: dict[int, list[Batch]] = {}
         self.told: dict[str, Any] = {}
 
@@ -172,8 +174,8 @@ class RunSession:
             "lookups": self.batches[0][place].lookups,
             "moved": self.moved if place == 0 else {},
             "state": state.model_dump() if state else None,
-            "threads": self.threads,
-            "startup_s": self.startup_s,
+            "threads": self.opening.threads,
+            "startup_s": self.opening.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
         }

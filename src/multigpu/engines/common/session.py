@@ -4,6 +4,7 @@ import math
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +25,21 @@ from multigpu.workloads.stages import graph_of
 
 Stage = Callable[[str], None]
 """Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a session is opened with. threads: of each replica. shared: a folder in memory, one for
+    all replicas. timeout_s: how long processes wait for each other. startup_s: that this one took.
+    """
+
+    run: Run
+    rank: int
+    threads: int
+    shared: Path
+    timeout_s: float
+    startup_s: float
+    stage: Stage
 
 
 class Session(Protocol):
@@ -61,7 +77,8 @@ def open_session(
     if (compute := find_placement(run.placement).compute) == "stage":
         where = f"{plugins.declared('engines')[compute].value}.{run.framework}_engine"
     engine = import_for_good(where)
-    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
+    opening = Opening(run, rank, threads, shared, timeout_s, startup_s, stage)
+    return engine.Session(opening, **hosts)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:

@@ -2,13 +2,12 @@
 
 import importlib
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
@@ -154,23 +153,15 @@ def _compared(check: Run) -> tuple[float, int]:
 class Session(session.Session):
     """As any other, once its placement was compared; what the comparison took is in no time."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
+    def __init__(self, opening: Opening) -> None:
+        run = opening.run
         if run.processes != "one":
             raise Unsupported(
                 "a user's Keras model is trained by one process for all devices: leave"
                 " processes out"
             )
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
-        stage("compared")
+        opening.stage("compared")
         found = told_once(run, lambda: equivalence(run))
-        super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
+        super().__init__(opening)
         self.told = found

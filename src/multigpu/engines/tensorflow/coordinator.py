@@ -5,12 +5,13 @@ The library chooses who computes what: a shard's arrays travel with its function
 """
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening, Stage
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard, drawn, seed_of
@@ -178,12 +179,16 @@ class CoordinatedTrainer(StrategyTrainer):
         return [[float(loss) for loss in column] for column in losses.T]
 
 
+def alone(run: Run, rank: int, threads: int, startup_s: float, stage: Stage) -> Opening:
+    """How a member's session is opened, which shares no memory and waits by its own means."""
+    return Opening(run, rank, threads, Path(), 0.0, startup_s, stage)
+
+
 class CoordinatorSession(Session):
     """The session of the coordinator, for all replicas."""
 
     def __init__(self, run: Run, order: dict[str, Any], startup_s: float, stage: Stage) -> None:
-        threads = order["threads"]
-        super().__init__(run, -1, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        super().__init__(alone(run, -1, order["threads"], startup_s, stage))
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         strategy = tf.distribute.ParameterServerStrategy(

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from multigpu.engines.common.failures import status_of
 from multigpu.engines.common.session import Stage, load_hook
-from multigpu.engines.tensorflow.coordinator import CoordinatorSession
+from multigpu.engines.tensorflow.coordinator import CoordinatorSession, alone
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
 from multigpu.engines.tensorflow.members import join
 from multigpu.engines.tensorflow.session import Session
@@ -56,8 +56,7 @@ class MemberSession(Session):
         self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage
     ) -> None:
         self.pipe = pipe
-        rank, threads = order["rank"], order["threads"]
-        super().__init__(run, rank, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        super().__init__(alone(run, order["rank"], order["threads"], startup_s, stage))
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         library = tf.distribute.experimental.CommunicationImplementation

@@ -6,16 +6,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.tensorflow.members import Gathering, end_members, free_ports, start_member
 from multigpu.machine.line import Line
 from multigpu.machine.machine import this_machine
 from multigpu.placements import find_placement
 from multigpu.spec.errors import EndsProcess, Unsupported
-from multigpu.spec.run import Run
 
 # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
 # program's own watch ends it all
@@ -61,23 +59,15 @@ class Session:
     members took too long; Lost: one was killed.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-        gathering: Gathering | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, gathering: Gathering | None = None) -> None:
+        run = opening.run
         if run.traced_steps:
             raise Unsupported(
                 f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not"
                 " traced; leave it out"
             )
-        self.deadline, self.timeout_s = time.monotonic() + SHARE * timeout_s, timeout_s
+        self.timeout_s = opening.timeout_s
+        self.deadline = time.monotonic() + SHARE * self.timeout_s
         self.run, self.gathering = run, gathering
         self.members: list[Member] = []
         self.far: set[int] = set()
@@ -90,7 +80,8 @@ class Session:
         roles = replicas if strategy == "multi_worker" else [("ps", -1), *replicas, ("chief", -1)]
         # replicas are dealt out host after host; who computes none is on the first
         per_host = (this_machine().processes_per_host if gathering else None) or run.devices
-        order = {"strategy": strategy, "threads": max(1, threads // min(run.devices, per_host))}
+        threads = max(1, opening.threads // min(run.devices, per_host))
+        order = {"strategy": strategy, "threads": threads}
         hosts = [max(rank, 0) // per_host for _, rank in roles]
         cluster: dict[str, list[str]] = {}
         for (role, _), address in zip(roles, self._addresses(hosts), strict=True):

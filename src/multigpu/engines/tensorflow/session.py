@@ -14,7 +14,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.common.context import RunSession, all_replicated, check_carried
 from multigpu.engines.common.numbers import ReplicaNumbers, VariableNumbers
-from multigpu.engines.common.session import Stage, joined_losses
+from multigpu.engines.common.session import Opening, joined_losses
 from multigpu.engines.common.timing import advance, run_window
 from multigpu.engines.common.traced import keep_whole
 from multigpu.engines.ready import KEPT, ready_step_s
@@ -54,18 +54,10 @@ def trainer_of(placement: Placement) -> type[Trainer]:
 class Session(RunSession):
     """One Run in one process, whose one clock gives all replicas the same step durations."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        super().__init__(run, threads, startup_s, stage)
-        self.strategy, self.devices = self._set_up(rank)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        run = self.run
+        self.strategy, self.devices = self._set_up(opening.rank)
         dynamic = (
             description_of(run).unit == "words"
             and self.source.period != 1

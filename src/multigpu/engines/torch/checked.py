@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.standing import got_on
 from multigpu.engines.torch import object_collectives, session
 from multigpu.engines.torch.build import build_trainer
@@ -19,7 +20,7 @@ from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
 from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
-from multigpu.engines.torch.trainer import Context, build_module, open_context
+from multigpu.engines.torch.trainer import Context, build_module, open_context, open_rank
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
 from multigpu.placements.resolve import dims_of, semantics_of
@@ -208,19 +209,13 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
     return relative(apart, moved)
 
 
-def _placed(
-    run: Run,
-    rank: int,
-    threads: int,
-    shared: Path,
-    timeout_s: float,
-    steps: int,
-    usual: torch.dtype,
-) -> dict[str, Tensor]:
+def _placed(opening: Opening, steps: int, usual: torch.dtype) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
-    source = Kept(open_source(run), [dims_of(run).copy_of(rank)], steps, usual)
-    context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
-    feed = Feed(source, dims_of(run).copy_of(rank), context.device)
+    run = opening.run
+    place = dims_of(run).copy_of(opening.rank)
+    source = Kept(open_source(run), [place], steps, usual)
+    context = open_rank(opening, source.capacity)
+    feed = Feed(source, place, context.device)
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
@@ -234,17 +229,14 @@ def _placed(
     return values
 
 
-def equivalence(
-    run: Run, rank: int, threads: int, shared: Path, timeout_s: float
-) -> Equivalence | None:
+def equivalence(opening: Opening) -> Equivalence | None:
     """As `equivalence_of`, called on every replica."""
-    return equivalence_of(run, lambda check: _compared(check, rank, threads, shared, timeout_s))
+    return equivalence_of(opening.run, lambda check: _compared(replace(opening, run=check)))
 
 
-def _compared(
-    check: Run, rank: int, threads: int, shared: Path, timeout_s: float
-) -> tuple[float, int]:
+def _compared(opening: Opening) -> tuple[float, int]:
     """The distance, the largest of all replicas', and the steps after which it is taken."""
+    check, rank = opening.run, opening.rank
     semantics = semantics_of(check)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
@@ -253,12 +245,12 @@ def _compared(
     distance = 0.0
     usual = torch.get_default_dtype()
     with builder.comparable(DTYPES[check.precision]):
-        values = _placed(check, rank, threads, shared, timeout_s, steps, usual)
+        values = _placed(opening, steps, usual)
         if alone or rank == 0:
             shards = (rank,) if alone else tuple(range(dims_of(check).copies))
             plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
             expected = _reference(
-                plain, shards, semantics.steps, semantics.every, steps, threads, usual
+                plain, shards, semantics.steps, semantics.every, steps, opening.threads, usual
             )
             distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
     if check.devices > 1:
@@ -271,21 +263,12 @@ def _compared(
 class Session(session.Session):
     """As any other, once its placement was compared, which counts in no time or peak."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        stage("compared")
-        found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
-        super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
+    def __init__(self, opening: Opening) -> None:
+        opening.stage("compared")
+        found = told_once(opening.run, lambda: equivalence(opening))
+        super().__init__(opening)
         self.told = found
-        self.tells = tells_lookups(run, any(member.by_row for member in self.context.assigned))
+        self.tells = tells_lookups(self.run, any(member.by_row for member in self.context.assigned))
 
     def shards(self, index: int) -> list[Shard]:
         shards = [feed.shard(index) for feed in self.feeds]

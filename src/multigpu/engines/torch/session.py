@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from multigpu.engines.common.context import RunSession
 from multigpu.engines.common.numbers import ReplicaNumbers
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.timing import run_window
 from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.torch.build import build_trainer
@@ -23,31 +22,21 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import trace, waiting_for_input
-from multigpu.engines.torch.trainer import open_context, substituted
+from multigpu.engines.torch.trainer import open_rank, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
 from multigpu.machine.machine import EnergyWindow, total_energy_j
 from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.spec.errors import Unsupported
-from multigpu.spec.run import Run
 
 
 class Session(RunSession):
     """together: whether this process dispatches for all replicas, with one clock of the host."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        super().__init__(run, threads, startup_s, stage)
-        self.together = run.processes == "one"
-        self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self.together = self.run.processes == "one"
+        self.context = open_rank(opening, self.source.capacity)
         self.devices = self.context.devices
         self.feeds = self._feeds()
         self.build(self._trainer)

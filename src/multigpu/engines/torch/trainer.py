@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.context import RunContext
+from multigpu.engines.common.session import Opening
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
@@ -67,6 +68,13 @@ def open_context(
         capacity,
         shared,
         timeout_s,
+    )
+
+
+def open_rank(opening: Opening, capacity: dict[str, int]) -> Context:
+    """The context of a session, as `open_context`."""
+    return open_context(
+        opening.run, opening.rank, opening.threads, capacity, opening.shared, opening.timeout_s
     )
 
 
