@@ -1,6 +1,4 @@
-"""How long a step takes on batches that lie on the device before it begins, where making them
-takes a share of a user's step. Imports no framework.
-"""
+"""How long a step takes on batches that lie on the device already. Imports no framework."""
 
 import math
 from collections.abc import Callable

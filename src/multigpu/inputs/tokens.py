@@ -112,9 +112,7 @@ def read_stream(text: ParallelText, content: str, entries: int, package: str | N
 
 
 def windows(stream: np.ndarray, length: int) -> np.ndarray:
-    """Cut sequences of length + 1 tokens, (count, length + 1): each begins with the last token of
-    the one before it; what is left at the end is left out.
-    """
+    """Cut (count, length + 1) tokens, each beginning with the last one before."""
     return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length]
 
 

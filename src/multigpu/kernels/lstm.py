@@ -215,9 +215,7 @@ lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
 def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of this shape that is never read: another's first number, over and over; it needs no
-    memory of the current stream.
-    """
+    """A tensor of this shape that is never read: the lender's first number, over and over."""
     return lender.as_strided(shape, (0,) * len(shape))
 
 

@@ -29,9 +29,7 @@ class DeviceBytes:
 
 
 def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
-    """Count the bytes that the placement keeps on device `rank`, in PyTorch with a process a
-    device; a ValueError where stages of a model's graph have devices.
-    """
+    """Count bytes kept on device `rank` in PyTorch; a ValueError for stages of a graph."""
     placement = find_placement(run.placement)
     variables = model.variables
     devices = run.sharded_over or run.devices

@@ -79,9 +79,7 @@ class SectionCrossing:
 
 
 def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
-    """Return the tensors that travel between devices when section i runs on device `places[i]`;
-    once to each device, however many sections take it there.
-    """
+    """Return the tensors that travel when section i runs on `places[i]`, once a device."""
     found = []
     for section, start in zip(sections, places, strict=True):
         for name, size in section.gives.items():
@@ -134,9 +132,7 @@ def shared_in(sections: Sequence[Section]) -> list[str]:
 
 
 def shared_by_ends(run: Run, model: Model) -> int:
-    """Return the elements of variables that the first and the last stage of a pipeline both keep
-    (what a section gives `once`), 0 where one device has both.
-    """
+    """Return elements of variables that a pipeline's first and last device both keep."""
     gives = [size for section in model.sections for size in section.gives.values()]
     return sum(size.get("once", 0) for size in gives) if dims_of(run).degree > 1 else 0
 

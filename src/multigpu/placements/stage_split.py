@@ -41,9 +41,7 @@ def by_tower(graph: StageGraph) -> dict[str, int]:
 
 
 def alternating(graph: StageGraph) -> dict[str, int]:
-    """Devices change from each stage of a tower to the next; every other tower begins on the
-    second; look-ups run where the table is.
-    """
+    """Change devices from stage to stage, each other tower the other way round."""
     return _as_colocated(
         graph,
         {
@@ -72,9 +70,7 @@ RULES: dict[str, Callable[[StageGraph], dict[str, int]]] = {
 
 
 def places_in(graph: StageGraph, run: Run, placement: SplitPlacement) -> dict[str, int]:
-    """Where the placement puts every stage of the graph, the host's included; a ValueError where
-    the Run's `stage_devices` cannot be carried out.
-    """
+    """Where every stage of the graph runs; a ValueError for impossible `stage_devices`."""
     if placement.split == "digits":
         return graph.check(parse_places(graph, run.stage_devices or ""), run.devices)
     return graph.check(RULES[placement.split](graph), max(run.devices, placement.at_most))

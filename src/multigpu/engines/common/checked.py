@@ -60,9 +60,7 @@ def compared(run: Run, precision: str, any_rows: bool) -> Run:
 
 
 def relative(apart: float, moved: float) -> float:
-    """Return the norm of a difference over the norm of the reference's update, from their squares;
-    without an update, 0 where there is no difference and 1 else.
-    """
+    """Return a difference over the update, from squared norms; without update 0 or 1."""
     return float((apart / moved) ** 0.5) if moved else float(apart > 0)
 
 

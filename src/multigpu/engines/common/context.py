@@ -93,9 +93,7 @@ class Carries:
 
 
 def check_carried(trainer: type[Any], placement: Placement) -> None:
-    """Refuse (`Unsupported`) a row that says what its trainer would ignore: it would be measured
-    and shown as another placement than it is.
-    """
+    """Refuse (`Unsupported`) a row that says what its trainer would ignore."""
     if field := trainer.carries.ignored(placement):
         raise Unsupported(
             f"placement {placement.name!r} says {field}, which {trainer.__name__} does not carry"
@@ -136,9 +134,7 @@ class RunSession:
         self.told: dict[str, Any] = {}
 
     def build(self, make: Callable[[], Any]) -> None:
-        """Make the trainer. Where that fails, what the session holds is given back: nobody else
-        can, since whoever asked for it never got it.
-        """
+        """Make the trainer, and give back what the session holds where that fails."""
         try:
             self.stage("build")
             self.trainer = make()

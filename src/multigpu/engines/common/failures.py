@@ -37,9 +37,7 @@ class Stuck(Exception):
 
 
 def is_echo(reason: str, status: Status = "failed") -> bool:
-    """Whether this failure only says that another replica has gone. A cause is none, whoever raised
-    it: NCCL's own memory may be full.
-    """
+    """Whether a failure only says that another replica has gone; a cause never does."""
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 

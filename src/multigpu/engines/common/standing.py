@@ -1,6 +1,4 @@
-"""How far each process of a launch is with the Run that it measures, in memory that the launcher
-reads at any time; what is told of replicas that do not get on. Imports no framework.
-"""
+"""Tell the launcher, in memory, how far each process is with its Run. Imports no framework."""
 
 import contextlib
 import mmap

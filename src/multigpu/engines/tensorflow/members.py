@@ -48,9 +48,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def device_environment(device_type: str, place: int) -> dict[str, str]:
-    """Return the environment in which a process sees one GPU of this host alone (of those that this
-    process may use), or none (place -1, or CPUs).
-    """
+    """Return the environment in which a process sees one GPU of its host, or none (-1)."""
     if device_type == "cpu" or place < 0:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), place + 1)

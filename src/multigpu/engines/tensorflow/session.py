@@ -97,9 +97,7 @@ class Session(RunSession):
             self.devices.synchronise()
 
     def waits(self, steps: int) -> list[list[float]]:
-        """Return the seconds that each of the first `steps` steps waited for its batch, in one
-        list: one thread makes those of all replicas.
-        """
+        """Return, in one list, what the first `steps` steps waited for their batches, s."""
         return [[wait for step, wait in sorted(self.feed.waits.items()) if step < steps]]
 
     def settle(self) -> None:

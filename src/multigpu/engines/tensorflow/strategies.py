@@ -136,9 +136,7 @@ class StrategyTrainer(Trainer):
         return rows, ids
 
     def _gradients(self, rank: int, tower: Tower, batch: Tensors) -> dict[str, Any]:
-        """Return the gradients that a replica hands on: a table's gradient as rows where that is on
-        the host, else of the table's size, as in document 000.
-        """
+        """Return a replica's gradients; a table's as rows on the host, else of its size."""
         gradients: dict[str, Any] = dict(tower.gradients)
         for name in self.tables:
             if self.on_host:

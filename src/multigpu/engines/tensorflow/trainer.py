@@ -221,9 +221,7 @@ class Trainer:
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of
-        changing lengths are traced for it too.
-        """
+        """A step, and the bytes that its partitioned graph moves, by kind."""
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
         self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")

@@ -201,9 +201,7 @@ class BucketReducer:
         return arrived
 
     def close(self) -> None:
-        """Let go of the parameters: hooks close a circle that Python's collector does not see, and
-        the model would stay in memory.
-        """
+        """Remove hooks: they close a circle that Python's collector does not see."""
         for hook in self.hooks:
             hook.remove()
 

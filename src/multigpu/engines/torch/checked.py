@@ -126,9 +126,7 @@ def train_reference(
 def train_averaged(
     context: Context, source: Source, steps: int, replicas: int, every: int
 ) -> list[tuple[dict[str, Tensor], list[float]]]:
-    """As `train_reference`, of as many modules in this process, each on its own shard; all get the
-    mean after each `every` steps.
-    """
+    """As `train_reference`, of a module a shard; all get the mean after each `every` steps."""
     modules = [_module(context) for _ in range(replicas)]
     optimizers = [_plain_optimizer(context, module) for module in modules]
     feeds = [Feed(source, rank, context.device) for rank in range(replicas)]
@@ -186,9 +184,7 @@ def _reference(
     threads: int,
     usual: torch.dtype,
 ) -> list[dict[str, Tensor]]:
-    """Return the values that each replica's variables must equal. The placement is left out of
-    `run`, so that those that equal the same thing share it.
-    """
+    """Return what each replica's variables must equal; equal placements share a `run`."""
     drawn = range(run.devices) if every > 1 else ranks
     source = Kept(open_source(run), drawn, steps, usual)
     context = open_context(run, 0, threads, source.capacity, Path(), 60.0)

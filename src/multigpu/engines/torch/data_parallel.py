@@ -1,6 +1,4 @@
-"""One model on the first device, copied to all others in every step: the library's nn.DataParallel,
-with its parts called one by one so that what they move is counted.
-"""
+"""The library's nn.DataParallel, its parts called one by one so that bytes are counted."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -23,9 +23,7 @@ from multigpu.placements.traffic import Assigned
 
 
 class DeviceStore(Store):
-    """Variables on GPUs, each whole on one owner, whose dense ones lie together: one message, and
-    the owner's own stretch the master.
-    """
+    """Variables on GPUs, each whole on one owner, whose dense ones are one message."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
@@ -187,9 +185,7 @@ class DeviceStore(Store):
 
 
 class MirrorStore(DeviceStore):
-    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it):
-    owners update what was brought.
-    """
+    """Variables in host memory, brought to GPUs to be updated (document 000's Exp1)."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]

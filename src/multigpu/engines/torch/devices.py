@@ -25,9 +25,7 @@ AUTOCAST = {
 
 
 def random_seed(seed: int, rank: int) -> int:
-    """Of a replica's own random numbers: one for all would be one dropout mask. Variables and
-    inputs have their own generators.
-    """
+    """The seed of a replica's own random numbers: one for all would be one dropout mask."""
     return seed * 1_000_003 + 7919 * rank + 1
 
 
@@ -39,9 +37,7 @@ def local_device(run: Run, rank: int) -> int:
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for
-    every stream that multiplied matrices.
-    """
+    """Give an ended Run's memory back, cuBLAS' workspaces (32 MiB a stream) among it."""
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()

@@ -23,9 +23,7 @@ PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once
-    open, so a killed one leaves nothing.
-    """
+    """Flat tensors that all replicas of a Run map, unlinked once open."""
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda

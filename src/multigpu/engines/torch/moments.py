@@ -216,9 +216,7 @@ def layer_times(
 def _owners(
     events: list[Event], span: Callable[[Event], tuple[int, int]]
 ) -> tuple[dict[int, str], dict[str, float]]:
-    """Return whose layer each event is, by its identity, and the seconds that each layer's forward
-    pass took by itself, without the layers in it.
-    """
+    """Return each event's layer by identity, and each layer's own forward seconds."""
     owner: dict[int, str] = {}
     itself: dict[str, float] = defaultdict(float)
     sequence: dict[int, str] = {}

@@ -1,6 +1,4 @@
-"""The update of a user's job, where it is more than a rule of the study's: an optimizer of their
-own, gradients clipped, a schedule of learning rates.
-"""
+"""A user's own update: an optimizer, clipped gradients, a schedule of learning rates."""
 
 from __future__ import annotations
 

@@ -146,9 +146,7 @@ class ScheduledTrainer(Trainer):
         return found
 
     def _borders(self, arrays: Values) -> list[tuple[Tensor, ...]]:
-        """What passes each border of two stages for a micro-batch of these arrays: shapes and types
-        alone (on the meta device), found by a pass without memory.
-        """
+        """What passes each border of two stages: shapes and types, on the meta device."""
         borders: list[tuple[Tensor, ...]] = []
         device = self.device.torch
         blank = build_module(self.context.run)

@@ -55,9 +55,7 @@ class Context(RunContext):
 def open_context(
     run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float
 ) -> Context:
-    """Open the context of the trainer of replica `rank`, or of all that one process dispatches for.
-    threads: of the host, for this process.
-    """
+    """The context of replica `rank`, or of all that one process dispatches for."""
     if run.processes == "one":
         devices = Devices([Device(run, each, threads) for each in range(run.devices)])
         return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
@@ -201,15 +199,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        """Values of master copies (every replica: its own), by variable, for which part `rank`
-        answers: rank 0 for the host's too.
-        """
+        """Master values (or copies) by variable for which `rank` answers, rank 0 for the host's."""
 
     @abstractmethod
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        """Those whose slots lie on this device (the host's: on each process's first), in one order:
-        the rest of what training keeps.
-        """
+        """Those whose slots lie on this device (or the host: on a process's first), in order."""
 
     def refresh(self) -> None:
         """Bring what `owned` gives, which was written from outside, to what computes."""

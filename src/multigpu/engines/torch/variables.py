@@ -80,9 +80,7 @@ def memory_like(like: Tensor, device: torch.device, dtype: torch.dtype) -> Tenso
 def materialise(
     module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
 ) -> dict[str, nn.Parameter]:
-    """A meta module in real memory: parameters in `memory` (what it lacks stays), buffers on
-    `device`. The real ones, in order.
-    """
+    """A meta module in `memory`, its buffers on `device`: the real parameters, in order."""
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:

@@ -51,9 +51,7 @@ def unneeded_passes(config: CnnConfig) -> int:
 
 
 def sections(network: Network, image: Shape) -> tuple[Section, ...]:
-    """A section for every layer but a ReLU, which stays with what it may write over; blocks stay
-    whole. The last computes the loss.
-    """
+    """A section for every layer, a ReLU with the one before; the last computes the loss."""
     found: list[Section] = []
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
@@ -69,9 +67,7 @@ def sections(network: Network, image: Shape) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
-    """The description of one image model; a ValueError where layers do not fit, or the network does
-    not end in one logit a class.
-    """
+    """The description of an image model; a ValueError where layers or logits do not fit."""
     whole = trace(config.network, config.image_shape)
     if whole.output != (config.classes,):
         raise ValueError(

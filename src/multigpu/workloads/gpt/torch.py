@@ -142,9 +142,7 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Return what each section computes, from arrays of the batch and tensors that earlier ones
-    gave to what it gives ("loss": the last).
-    """
+    """Section -> its function, from arrays and earlier tensors to what it gives."""
     assert isinstance(module, Gpt)
     last = len(module.blocks) - 1
 

@@ -155,9 +155,7 @@ class Models(Mapping[str, Model]):
 
 @contextmanager
 def without_values(folder: Path) -> Iterator[None]:
-    """Remove from a folder of jobs, however this is left, what variables start with: it is as large
-    as the model, and every examination writes it anew.
-    """
+    """Remove first values from a folder of jobs afterwards: they are as large as the model."""
     try:
         yield
     finally:

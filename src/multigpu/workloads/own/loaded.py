@@ -1,6 +1,4 @@
-"""A DataLoader's samples, or what an iterable gives, as each replica's batches: in one order and
-with the same random numbers in every process.
-"""
+"""A DataLoader's or an iterable's batches for each replica, alike in every process."""
 
 import copy
 import itertools

@@ -1,6 +1,4 @@
-"""A user's module on its way to the engines: without torch.compile, with the widths that lazy
-layers learn from a batch, and refused where it cannot be copied as it is.
-"""
+"""Prepare a user's module for the engines, or refuse it where it cannot be copied."""
 
 import copy
 import itertools

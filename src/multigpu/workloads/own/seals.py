@@ -20,9 +20,7 @@ SIZE = hashlib.sha256().digest_size
 
 
 def own_cache() -> Path:
-    """Return a folder that is this user's alone: in the one for caches, or where that cannot be
-    written, in one for temporary files under the user's number.
-    """
+    """Return a folder of this user's alone, in the cache or among temporary files."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "multigpu"
     for folder in (usual, Path(tempfile.gettempdir()) / f"multigpu-{os.getuid()}"):
         with contextlib.suppress(OSError):

@@ -23,16 +23,12 @@ LOADED, MADE = 0, 1
 
 
 def seeds_of(*parts: int) -> list[int]:
-    """Two seeds below 2**32 of these numbers, none negative: for the generator that a function is
-    given, and for those that it is not given.
-    """
+    """Two seeds below 2**32: for the generator that is given, and for all others."""
     return [int(word) for word in np.random.SeedSequence(list(parts)).generate_state(2)]
 
 
 def _torch() -> Any:
-    """PyTorch's generator of the CPU where PyTorch is imported. Those of GPUs are left alone: a
-    step that is being captured may not be disturbed.
-    """
+    """PyTorch's generator of the CPU, if imported: capturing steps need those of GPUs."""
     torch = sys.modules.get("torch")
     return getattr(torch, "default_generator", None)
 

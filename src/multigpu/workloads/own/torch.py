@@ -36,9 +36,7 @@ _controlled = False
 
 @contextmanager
 def comparable(kind: torch.dtype) -> Iterator[None]:
-    """Modules built inside drop nothing out, and tensors that a model makes for itself have this
-    type: two of them compute the same.
-    """
+    """Modules built inside drop nothing out and make tensors of this type."""
     global _controlled
     usual = torch.get_default_dtype()
     _controlled = True
@@ -142,9 +140,7 @@ def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
 
 
 class _Reached(torch.autograd.Function):
-    """The loss, and a gradient of zero for these parameters: each replica has one for all that is
-    trained, whatever its samples reach.
-    """
+    """The loss, and a gradient of zero for these parameters, whatever the samples reach."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
@@ -223,9 +219,7 @@ class OwnStep(nn.Module):
         self.model.compile(dynamic=False)
 
     def reset_buffers(self) -> None:
-        """Once all memory is real: what is not trained starts as the user's module did, and names
-        of one parameter mean one.
-        """
+        """In real memory: bring first values of what is not trained, and tie names."""
         stored = (
             self.values
             if isinstance(self.values, dict)

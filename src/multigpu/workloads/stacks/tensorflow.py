@@ -67,9 +67,7 @@ class Stack(StepModule):
         return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))
 
     def _recurrent(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An LSTM from a zero state, (T, B, features) -> (T, B, width): input and state in one
-        product a position, as in translation.
-        """
+        """An LSTM from a zero state, (T, B, features) -> (T, B, width)."""
         fused = self.form.recurrence == "fused"
         on_cudnn = fused and self.form.cuda
         kind = self.form.dtype if on_cudnn else self.form.compute

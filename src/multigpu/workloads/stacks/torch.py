@@ -166,9 +166,7 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
-    to what it gives ("loss": the last).
-    """
+    """Section -> its function, from arrays and earlier tensors to what it gives."""
     assert isinstance(module, Stack)
     stack, kind = module, module.config.kind
 
