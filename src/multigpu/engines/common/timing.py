@@ -30,10 +30,11 @@ class TimedDevice(Protocol):
 @dataclass(frozen=True)
 class TimedWindow:
     """One stretch of steps on one replica.
+
     wall_s: host time from the barrier before the first step to the one after the device finished
-        the last. event_s: by the device's marks,
-    before the first step and after each. step_time_s: between them. results: what each step
-    returned.
+        the last.
+    event_s: by the device's marks, before the first step and after each. step_time_s: between them.
+    results: what each step returned.
     """
 
     wall_s: float
@@ -89,9 +90,10 @@ def training_fault(
     """Why these steps were no training, or None. Training moves every variable, and no two
     consecutive steps on a moving model give the same loss to the last bit, as long as there is
     something to learn (`LEARNED`).
+
     losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its
-        start. left_out: steps whose update was
-    left out because a gradient overflowed: they leave the loss as it was.
+        start.
+    left_out: steps without update, because a gradient overflowed: they leave the loss as it was.
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
     if bad:

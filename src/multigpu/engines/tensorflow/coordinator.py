@@ -1,7 +1,6 @@
-"""The coordinator of an asynchronous parameter server: it schedules one function for every shard
-and never waits for a worker's sake.
-The library chooses who computes what: a shard's arrays travel with its function. Variables, losses
-    and statistics stand on the server.
+"""The coordinator of an asynchronous parameter server, which schedules one function for every shard
+and waits for no worker. The library chooses who computes what: a shard's arrays travel with its
+function. Variables, losses and statistics stand on the server.
 """
 
 from collections import deque

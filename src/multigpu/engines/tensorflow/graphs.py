@@ -148,9 +148,8 @@ def moved_bytes(
     graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]
 ) -> dict[str, int]:
     """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its
-    graphs; copies of arguments are feeding,
-    but for `ids`. unknown: "<table>_<replica>" -> distinct rows, which no trace knows. LookupError
-        names what cannot be sized.
+    graphs; copies of arguments but `ids` are feeding. unknown: "<table>_<replica>" -> distinct
+    rows, which no trace knows. LookupError names what cannot be sized.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved = Counter[str]()

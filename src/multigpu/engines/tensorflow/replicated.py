@@ -25,11 +25,9 @@ INSTANCES = itertools.count(1)
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica.
-    merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's
-        ring on CPUs); "copy": every replica gets
-    all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under
-    both, as rows with their ids.
+    """Variables, slots and update on every replica. Dense gradients are summed by one collective
+    (NCCL's on GPUs, TensorFlow's ring on CPUs), or by every replica from copies of all others', or
+    not at all. Sparse gradients travel as copies, as rows with their ids.
     """
 
     carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})

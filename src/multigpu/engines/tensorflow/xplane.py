@@ -2,9 +2,8 @@
 Imports no TensorFlow. A step is one graph, so phases come from its operations' names: towers stand
 in name scopes (`graphs.PARTS`), gradients in "gradient_tape". GPUs' planes say which operation
 launched a kernel; on CPUs the host's plane holds operations, and the graph says which stand-in ran
-them. TensorFlow's
-executor starts whatever is ready: so a phase reaches over the middle of its work, STRAY left out at
-    either end, and they overlap.
+them. TensorFlow's executor starts whatever is ready: so a phase reaches over the middle of its
+work, STRAY left out at either end, and they overlap.
 """
 
 import re

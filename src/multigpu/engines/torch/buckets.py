@@ -1,8 +1,7 @@
 """Overlapped all-reduce written out: gradients leave in buckets while backward still runs, each
 updated as it returns. The schedule is DistributedDataParallel's, without state on the host, so that
-a step can be one CUDA graph. An update may run beside backward
-(`in_backward`): when all gradients of a bucket are there, this step has used its variables for the
-    last time.
+a step can be one CUDA graph. An update may run beside backward (`in_backward`): when all gradients
+of a bucket are there, this step has used its variables for the last time.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,10 +44,8 @@ class Bucket:
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last, this waits for all others.
-        Each wait is an edge of a captured graph,
-        and edges cost time: a grouped bucket waits once a stream, a packed one for each gradient,
-            so that its Records go on meaning one
-        thing.
+        Each wait is an edge of a captured graph, and edges cost time: a grouped bucket waits once a
+        stream, a packed one for each gradient, so that its Records go on meaning one thing.
         """
         stream = torch.cuda.current_stream()
         if self.missing:

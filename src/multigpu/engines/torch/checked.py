@@ -89,9 +89,8 @@ def train_reference(
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and
     each loss: training on the global batch (batch norm sees each shard, and micro-step, by itself),
-        or of one independent replica. With `stale`, step t computes at the variables
-    that step t - stale began with (before the first, those of the first), and its rule changes the
-    newest.
+    or of one independent replica. With `stale`, step t computes at the variables that step t -
+    stale began with (before the first, those of the first), and its rule changes the newest.
     """
     module = _module(context)
     newest = _module(context) if stale else module

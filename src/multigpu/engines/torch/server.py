@@ -135,10 +135,9 @@ class ServerTrainer(Trainer):
 class ParallelTrainer(ServerTrainer):
     """make_parallel (Keras' multi_gpu_model): one model whose global batch is sliced over towers
     and whose predictions are concatenated. Slices lie on the first device and travel to towers,
-    which predict; one loss over all is computed there, and each tower carries its part
-    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say
-        `logits(images)`, (B, classes), and
-    `loss_of(logits, labels)`, the sum.
+    which predict; one loss over all is computed there, and each tower carries its part of the
+    gradient back: the same sum as from a loss on each (document 001's question). Modules say
+    `logits(images)`, (B, classes), and `loss_of(logits, labels)`, the sum.
     """
 
     carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))

@@ -181,9 +181,8 @@ def measure_energy(
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
     """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock,
-    all the same number of steps, which the
-    shortest window decides. step_time_s: of a timed step, equal on all. counter: device -> joules
-        so far; None (`Unsupported`): none.
+    all the same number of steps, which the shortest window decides. step_time_s: of a timed step,
+    equal on all. counter: device -> joules so far; None (`Unsupported`): none.
     """
     wanted = session.run.energy_window_s
     assert wanted

@@ -1,9 +1,9 @@
 """A few steps under PyTorch's profiler (kineto), read back as what each device did and in which
 phase it was launched: that in whose range on the host the launch lies, found by the correlation id
-    of both events. All timestamps of a machine are on one clock, the host's real-time
-clock as kineto derives it from the processor's counter: six profiles in three processes lay 15 to
-26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart, so processes agree to
-about 10 µs. On GPUs `launch_lead_s` shows how far host and device differ.
+of both events. All timestamps of a machine are on one clock, the host's real-time clock as kineto
+derives it from the processor's counter: six profiles in three processes lay 15 to 26 µs after the
+middle of two readings of `time.time_ns` 70 to 115 µs apart, so processes agree to about 10 µs. On
+GPUs `launch_lead_s` shows how far host and device differ.
 """
 
 import bisect
@@ -134,9 +134,8 @@ def read_events(
     update_in_backward: bool = False,
 ) -> dict[str, Any]:
     """One replica's part (see `engines.common.traced`) of a Chrome trace. cuda: of GPUs; else the
-    host's operations and gloo's ranges stand for
-    kernels. shared: of several replicas' devices, of which this one's is number `rank`.
-        update_in_backward: see `named_phases`.
+    host's operations and gloo's ranges stand for kernels. shared: of several replicas' devices, of
+    which this one's is number `rank`. update_in_backward: see `named_phases`.
     """
     span = span_of(trace)
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
