@@ -148,16 +148,15 @@ def predicted_bytes(
 
     lookups: of each replica, embedding variable -> rows it looks up in this step (padding
         included). gradient_rows: likewise distinct rows, where embedding gradients are sparse:
-            these travel, each with its id. None: one row a look-up, or the whole table.
+        these travel, each with its id. None: one row a look-up, or the whole table.
 
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a
     device (its own copy is not copied); gradients the same way back. An embedding looked up at
     home: rows instead of S, and ids to the device that gathers rows or adds up their gradients.
-        Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves
-        too; scattered sums: all
-    of it (`cut_elements`) once from each replica, and each one's stretch of the new values, or of
-    cut variables twice; by an algorithm written out, what its formula says. An update elsewhere
-    than at home also brings the table there and the new value back.
+    Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves too;
+    scattered sums: all of it (`cut_elements`) once from each replica, and each one's stretch of the
+    new values, or of cut variables twice; by an algorithm written out, what its formula says. An
+    update elsewhere than at home also brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)

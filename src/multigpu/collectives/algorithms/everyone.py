@@ -2,8 +2,8 @@
 receives (document 002's peer to peer).
 
 For N bytes and P processes: 1 latency term, the fewest possible; NP(P-1) in all, P/2 times the
-    others' 2N(P-1). Every process needs room
-for P tensors, and adds them up in the order of ranks, so that all make the same bits.
+others' 2N(P-1). Every process needs room for P tensors, and adds them up in the order of ranks, so
+that all make the same bits.
 
 With compression, elements travel as bf16 or fp16, N the bytes on the wire. Each process also rounds
 its own, or processes would differ. For elements x_r with A = sum |x_r|, u the wire's unit roundoff

@@ -44,8 +44,7 @@ class Described(Data):
         whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
         those of them that no examined batch gave a gradient. hooked: trained ones with a hook on
-        their gradient. seldom: trained ones that only some
-        did.
+        their gradient. seldom: trained ones that only some did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
     ragged: whether samples of different batches differ in length. reused: whether a batch is
