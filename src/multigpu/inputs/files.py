@@ -1,6 +1,5 @@
-"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and
-as fingerprints (one sha256). A file that is missing, empty, damaged or of another kind than its
-input reads is a ValueError that names it; so is a wrong number of them.
+"""The files that an input reads, packed or not, as lines of text and as fingerprints (one sha256).
+One that is missing, empty, damaged or of another kind is a ValueError that names it.
 """
 
 import gzip

@@ -1,6 +1,5 @@
-"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host,
-and stored images, in part held out. What makes a Source here raises ValueError for files that it
-does not read or lacks, and where the model does not fit.
+"""Inputs of images and of stacks: rows drawn where they are used or held by the host, and stored
+images, in part held out. ValueErrors say which files are lacking, or that a model does not fit.
 """
 
 from functools import cache

@@ -173,9 +173,8 @@ class Cifar10(Pictures):
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are
-    decoded when they are asked for, scaled to a square (not cropped) and standardised by ImageNet's
-    means and deviations.
+    """folder/class/*.png or *.jpg, classes in alphabetical order; images are decoded when asked
+    for, scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:

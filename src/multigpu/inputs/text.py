@@ -1,6 +1,5 @@
-"""Inputs of the translation workload that are read: the committed parallel corpus, and files of
-your own. What makes a Source here raises ValueError for other files than it reads, unusable ones,
-what the input has not, and too large a batch.
+"""Inputs of translation that are read: the committed parallel corpus, and files of your own.
+ValueErrors say which files cannot be used, what an input has not, and of too large batches.
 """
 
 import logging

@@ -37,9 +37,8 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """Return a Run's comparison as parts of a Record hold it; a process compares a way once,
-    however long it is timed or traced, and not at all where an earlier launch did
-    (`EQUALITY_KNOWN`).
+    """Return a Run's comparison as parts of a Record hold it. A process compares a way once,
+    however long it is timed, and never where an earlier launch did (`EQUALITY_KNOWN`).
     """
     if os.environ.get(EQUALITY_KNOWN):
         return {"equivalence": None}

@@ -1,6 +1,5 @@
-"""From what a profiler says of a few steps to what a Record keeps of it, of every framework:
-`replica_trace` makes a replica's part of what its devices did (`Activity`) and when the host worked
-(`Host`), and `joined` puts the replicas on one clock.
+"""From a profiler's words on a few steps to what a Record keeps, for every framework:
+`replica_trace` makes a replica's part, and `joined` puts all on one clock.
 """
 
 import gzip
@@ -128,8 +127,7 @@ def named_phases(
 
 def _phases(step: Sequence[Activity], host: Sequence[Host]) -> dict[Phase, Span]:
     """(start, end) of each phase in ns, from the first to the last thing launched in it.
-    Collectives launched during backward are the merge's, so backward ends with its own kernels and
-    not with a wait for other replicas.
+    Collectives launched during backward are the merge's: backward ends with its own kernels.
     """
     spans: dict[Phase, list[Span]] = defaultdict(list)
     for a in step:

@@ -84,9 +84,8 @@ def update_plainly(
 def train_reference(
     context: Context, steps: Iterable[list[Shard]], ranks: list[int]
 ) -> tuple[Arrays, list[float]]:
-    """Variables (in the description's layout) after steps that accumulate the gradients of the
-    shards of `ranks`, and each step's loss. With all ranks this is training on the global batch;
-    with one, what an independent replica does.
+    """Variables, in the description's layout, after steps that accumulate the gradients of the
+    shards of `ranks` (all: the global batch), and each step's loss.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
     module = build_module(context.run, form_of(context.run, devices, context.even))

@@ -63,9 +63,8 @@ def _source(of: str, nodes: dict[str, Any]) -> str:
 
 
 def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
-    """The shape of a tensor whose node an optimiser made (a cast and a reshape that changed places,
-    as under bf16, two sums in one, a folded constant), inferred from the nodes before it, back to
-    what the trace knows. LookupError: no shape follows; the sentence names the node.
+    """The shape of a tensor whose node an optimiser made (as under bf16), inferred from the nodes
+    before it, back to what the trace knows. LookupError: none follows; it names the node.
     """
     copied = tf.compat.v1.GraphDef()
     known: dict[str, tf.Tensor] = {}

@@ -131,9 +131,9 @@ class ServerTrainer(Trainer):
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel in one graph (PyTorch's twin in `engines.torch.server` says more); shards are
-    joined (`feed.join_shards`). The module says `logits(values, images, statistics)`, (B, classes)
-    with the running statistics, and `loss_of(logits, labels)`, the sum.
+    """make_parallel in one graph (see PyTorch's twin), of joined shards. Modules say
+    `logits(values, images, statistics)`, (B, classes) and statistics, and `loss_of(logits,
+    labels)`, the sum.
     """
 
     carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))

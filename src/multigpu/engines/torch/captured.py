@@ -1,6 +1,5 @@
-"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of
-kernels. Sentences of different lengths are padded to few widths, with lengths and numbers of terms
-on the device, where a graph reads them anew.
+"""A placement's whole step as one CUDA graph, which the host launches once. Sentences of different
+lengths are padded to few widths, with lengths and numbers of terms on the device.
 """
 
 from collections.abc import Hashable

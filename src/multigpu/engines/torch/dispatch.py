@@ -134,8 +134,7 @@ class Pass:
 
 class PipelineTrainer(DispatchedTrainer):
     """Copies of a model whose sections are spread over `degree` devices each. All micro-batches
-    pass forward, then all back (GPipe's schedule, without recomputing), stage after stage; a GPU's
-    queue runs on by itself, and gradients add up in place.
+    pass forward, then all back (GPipe's schedule, without recomputing); gradients add up in place.
     """
 
     carries = Carries({"sections": (False,)})

@@ -122,9 +122,8 @@ class Cells:
 def cudnn(
     x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None
 ) -> tuple[tf.Tensor, State]:
-    """All cells and positions in one call of cuDNN, its parameters all matrices, then two biases a
-    cell, the second forget_bias at gate f. With dropout it is a call a cell: the library drops
-    between cells only, by a generator of its own.
+    """All cells and positions in one call of cuDNN (with dropout, a call a cell), its parameters
+    all matrices, then two biases a cell, the second forget_bias at gate f.
     """
     if cells.dropout and len(cells.kernels) > 1:
         ends = []

@@ -21,9 +21,8 @@ __all__ = ["checked_rows", "put_together", "taken_apart"]
 
 
 class DrawnBatches:
-    """Batches of the user's function, given a generator of the step's and the replica's own; all
-    that it draws from other generators of the process follows from the same two numbers. generator:
-    makes one from a seed.
+    """Batches of the user's function, from generators whose seeds follow from step and replica,
+    those that it does not name included. generator: makes one from a seed.
     """
 
     longer = False
@@ -45,9 +44,8 @@ class DrawnBatches:
 
 
 class Streamed:
-    """One replica's batches in their order, which its framework's reader begins at any step.
-    longer: each may hold more samples than are taken; one that holds fewer is left out, as the last
-    of a loader may.
+    """One replica's batches in their order, begun at any step. longer: each may hold more samples
+    than are taken; one that holds fewer is left out, as the last of a loader may.
     """
 
     longer = False

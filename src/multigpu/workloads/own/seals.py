@@ -1,6 +1,5 @@
-"""Seals of packed jobs: who reads a pickle runs what its author put into it, so that a job is read
-only if this user packed it on this machine. The key is a file that no other user can read. A
-comparison's folder, which is handed on, holds no packed job: they lie in the user's own cache.
+"""Seals of packed jobs: reading a pickle runs its author's code, so that a job is read only if this
+user packed it here. The key is a file of this user alone; packed jobs lie in the user's cache.
 """
 
 import contextlib

@@ -1,6 +1,5 @@
-"""Seed the generators that a user's code draws from without naming them, alike in every process:
-those of the interpreter, of numpy and of PyTorch are begun anew before it is called. Imports no
-framework.
+"""Seed the generators that a user's code draws from without naming them (the interpreter's, numpy's
+and PyTorch's), alike in every process. Imports no framework.
 """
 
 import random
