@@ -69,10 +69,16 @@ DISPATCHED = Engine(processes="one")
 IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))
 """TensorFlow with one process, all towers in its one graph."""
 
+MIRRORED = Engine(
+    framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"
+)
+"""TensorFlow's own MirroredStrategy, in one process."""
+
 OUTSIDE_A_GRAPH = (
     "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
 )
 OWN_COLLECTIVE = "compiled, the strategy would put its own collective in the row's place"
+IN_STRATEGY = {"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE}
 KERNEL_BY_KERNEL = dict.fromkeys(
     ("compiled", "captured", "compiled_captured"),
     "its sends and receives are tested kernel by kernel only; replicated_allreduce reduces the"
