@@ -120,17 +120,13 @@ class Algorithm:
         return Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
-        """Bytes that must follow each other, the links full duplex: what the busiest sends, unless
-        a whole tensor has to arrive first.
-        """
+        """Bytes that must follow each other: what the busiest sends, unless `serial` says."""
         if self.serial:
             return self.serial(size, devices)
         return self.cost(size // 4, 4, devices).busiest_way_bytes
 
     def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
-        """Between all processes together, exact for every number of elements and proportional to
-        it: predictions may be added up.
-        """
+        """Between all processes together, exact, and proportional to the elements."""
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:

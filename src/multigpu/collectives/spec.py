@@ -32,9 +32,7 @@ class GradientRange(NamedTuple):
 
 
 def parse_spec(text: str) -> tuple[GradientRange, ...]:
-    """The ranges, from the smallest gradients up. ValueError: no such grammar or algorithm, or one
-    that rounds, as `wire_dtype` does.
-    """
+    """The ranges, smallest gradients first. ValueError: no such grammar, or one that rounds."""
     words = text.split(":")
     if len(words) % 2 == 0:
         raise ValueError(
@@ -65,9 +63,7 @@ def parse_spec(text: str) -> tuple[GradientRange, ...]:
 def messages(
     parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int
 ) -> list[tuple[str, list[int]]]:
-    """How gradients of these numbers of elements travel: (algorithm, indices of the gradients of
-    one message), in order of sending.
-    """
+    """How gradients travel: (algorithm, their indices) of each message, in order of sending."""
     limits = [np.inf if part.limit_bytes is None else part.limit_bytes for part in parts]
     chosen = np.searchsorted(limits, [count * item_bytes for count in elements])
     found: list[tuple[str, list[int]]] = []

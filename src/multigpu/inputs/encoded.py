@@ -155,9 +155,7 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 @dataclass(frozen=True)
 class Example:
-    """One image of one epoch: its file and label, and what seeds its crop and its flip. `decoded`
-    refuses a file that is no image.
-    """
+    """One image of one epoch: its file, its label, and what seeds its crop and its flip."""
 
     file: Path
     label: int

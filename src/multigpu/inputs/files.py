@@ -70,9 +70,7 @@ def file_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as
-    `file_digest`, when it was checked.
-    """
+    """A readable UTF-8 file of `lines` lines, perhaps packed. digest: as `file_digest`."""
 
     path: Path
     lines: int
@@ -124,9 +122,7 @@ class ParallelText:
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
-    """The parallel corpus in two files, which must have one number of lines, each plain or packed
-    by gzip (its name ends in .gz).
-    """
+    """The parallel corpus in two files of one number of lines, each plain or .gz."""
     one, other = check_text(source), check_text(target)
     if one.lines != other.lines:
         raise ValueError(

@@ -137,9 +137,7 @@ class Subset(Pictures):
 
 
 def split(pictures: Pictures, held_out: int) -> tuple[Subset, Subset]:
-    """Split into pictures to train on and so many to score with: one split for all seeds, so that
-    every Run is scored on the same images.
-    """
+    """Split into pictures to train on and so many to score with, alike for all seeds."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
     held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])
     return Subset(pictures, trained, f"{len(trained)} to train on"), Subset(
@@ -183,9 +181,7 @@ def cifar10(run: Run, model: Model) -> StoredImages:
 
 
 def image_folder(run: Run, model: Model) -> StoredImages:
-    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder. A file that is no
-    image is refused when it is read.
-    """
+    """Your own images, folder/class/*.png or *.jpg, in the folder that `run.data` names."""
     return StoredImages(
         run,
         model,
@@ -194,9 +190,7 @@ def image_folder(run: Run, model: Model) -> StoredImages:
 
 
 def teacher(run: Run, model: Model) -> StoredImages:
-    """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has
-    for the input that the Run names.
-    """
+    """Textures labelled by a planted teacher, as many as `TEACHER_SIZES` has for the input."""
     no_files(run)
     train, held_out = TEACHER_SIZES[run.inputs]
     return StoredImages(

@@ -88,9 +88,7 @@ def standardise(
 
 
 class Pictures(ABC):
-    """A labelled data set of which any part can be read. label, fingerprint: as a Source's. labels:
-    of all, (N,) int64, below `classes`.
-    """
+    """A labelled data set of which any part can be read. labels: (N,) int64, below `classes`."""
 
     label: str
     classes: int
@@ -132,9 +130,7 @@ class Digits(Pictures):
 
 
 class Cifar10(Pictures):
-    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes
-    (red, green, blue; row by row).
-    """
+    """CIFAR-10's data_batch_*.bin: a label byte and 3 x 32 x 32 bytes by colour and row."""
 
     label = "CIFAR-10"
     classes = CIFAR_CLASSES

@@ -22,9 +22,7 @@ EVERY, FIRST = 8, 4
 
 
 class CorpusSelection(NamedTuple):
-    """The part of the corpus that an input keeps: one package's catalogs or all, and pairs of at
-    most `longest` pieces a side.
-    """
+    """What an input keeps: one package's catalogs or all, pairs of `longest` pieces a side."""
 
     package: str | None
     longest: int
@@ -92,9 +90,7 @@ def committed_corpus() -> tuple[ParallelText, str]:
 
 
 class Pieces:
-    """One side's pieces: byte-pair encoding by sentencepiece, special entries first, learned on the
-    spot in one thread: always the same.
-    """
+    """One side's pieces by sentencepiece, special entries first, learned alike each time."""
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
         """Learn `entries` pieces, with special ones; a ValueError: sentencepiece cannot."""

@@ -49,9 +49,7 @@ class EncodedCorpus:
 def encode_corpus(
     text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST
 ) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both
-    sides; once for all Runs of a process.
-    """
+    """Count vocabularies, and number every pair with words on both sides; once a process."""
     vocabularies = (
         count_vocabulary(text.source.sentences(), source_limit),
         count_vocabulary(text.target.sentences(), target_limit),

@@ -90,9 +90,7 @@ class TokenStream:
 
 @lru_cache(maxsize=4)
 def read_stream(text: ParallelText, content: str, entries: int, package: str | None) -> TokenStream:
-    """Read the corpus in at most `entries` pieces, which both languages share, learned from its
-    training catalogs; once a process. content: fingerprint of its files.
-    """
+    """Read the corpus in at most `entries` shared pieces, once a process. content: its files'."""
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     kept, left, catalogs = split_catalogs(catalog_rows(), sources, targets, package)
     pieces = Pieces([side[line] for line in kept for side in (sources, targets)], entries)

@@ -27,9 +27,7 @@ from multigpu.kernels.batch_norm_plans import (
 
 
 class Norm(NamedTuple):
-    """Scale and shift, the batch's mean and inverse deviation, (C,) each in the exact type, in the
-    order of the kernels' arguments.
-    """
+    """Scale, shift, mean and inverse deviation, (C,) each, in the kernels' order."""
 
     weight: Tensor
     bias: Tensor
@@ -39,9 +37,7 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left,
-    windows downwards and across.
-    """
+    """Max-pooling: sides (0: none), stride, pads at the top and left, windows down and across."""
 
     down: int = 0
     across: int = 0

@@ -139,9 +139,7 @@ class Kernel:
         return count.value
 
     def __call__(self, blocks: int, *arguments: Tensor | int | None) -> None:
-        """Launch it on PyTorch's current stream, also while that is being captured. Tensors go as
-        their addresses, None as no address.
-        """
+        """Launch it on the current stream, captured or not; tensors as addresses, None as none."""
         values: list[ctypes.c_void_p | ctypes.c_int] = [
             ctypes.c_int(a)
             if isinstance(a, int)

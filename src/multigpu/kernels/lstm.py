@@ -220,9 +220,7 @@ def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class KernelApart(torch.autograd.Function):
-    """Makes `products` of `lstm` from a kernel: nothing forward; backward the kernel's gradient, on
-    the stream it was made on.
-    """
+    """Makes `products` of a kernel: nothing forward; its gradient backward, on its stream."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], shape: torch.Size) -> Tensor:

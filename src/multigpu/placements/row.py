@@ -47,9 +47,7 @@ class Engine(Data):
 
 
 class Look(NamedTuple):
-    """A placement's place in every order, from nothing shared to the host, label, colour (3:1 on
-    white and #121212) and marker.
-    """
+    """A placement's place in orders, label, colour (3:1 on white and #121212) and marker."""
 
     order: int
     label: str

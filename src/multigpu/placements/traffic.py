@@ -96,9 +96,7 @@ def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[li
 def cut_elements(
     placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int
 ) -> int:
-    """Elements of all variables, filled up to be cut over the devices: each along its first axis,
-    or for the update alone end to end, all of them or bucket by bucket.
-    """
+    """Elements of all variables, filled up to be cut over the devices as the placement does."""
     if placement.variables == "sharded":
         return sum(
             v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables

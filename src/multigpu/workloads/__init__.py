@@ -45,9 +45,7 @@ FOREIGN = ADDED.foreign
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name, those of other distributions last; a package is imported when its
-    workload is asked for, and a model described when it is.
-    """
+    """Every workload by name; packages are imported, and models described, when asked for."""
     makers = {folder: partial(_found, folder) for folder in FOLDERS}
     makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
     return LazyMapping(dict(sorted(makers.items())), ADDED)

@@ -49,7 +49,5 @@ def check_inputs(runs: Iterable[Run]) -> None:
 
 
 def open_source(run: Run) -> Source:
-    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
-    read, or their reader is missing.
-    """
+    """The Run's input; a ValueError, OSError or ImportError where it cannot be read."""
     return workloads()[run.workload].inputs[run.inputs](run, description_of(run))

@@ -25,9 +25,7 @@ from multigpu.workloads.sources import open_source
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that a trainer may know of its Run; engines add their devices. closing: what its end
-    gives back, however far building came.
-    """
+    """What follows from a Run for its trainer. closing: what its end gives back."""
 
     run: Run
     closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
@@ -113,9 +111,7 @@ def all_replicated(placement: Placement) -> bool:
 
 
 class RunSession:
-    """One process's side of a Run. one_shard: a step has one for all devices, its units counted
-    once. told: what else each part says.
-    """
+    """One process's side of a Run. one_shard: of a step for all devices. told: to each part."""
 
     one_shard = False
     devices: Any

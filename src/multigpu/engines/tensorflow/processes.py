@@ -44,9 +44,7 @@ class Lost(EndsProcess):
 
 @dataclass
 class Member:
-    """A process of the group. rank: of the replica that it computes, -1 for a server or a
-    coordinator. process: None on another host.
-    """
+    """A process of the group. rank: of its replica, or -1. process: None on another host."""
 
     name: str
     rank: int
@@ -55,9 +53,7 @@ class Member:
 
 
 class Session:
-    """A Run with a process a device, as `engines.common.session.Session` wants it. TimeoutError:
-    members took too long; Lost: one was killed.
-    """
+    """A Run with a process a device. TimeoutError: members took too long; Lost: one was killed."""
 
     def __init__(self, opening: Opening, gathering: Gathering | None = None) -> None:
         run = opening.run

@@ -16,9 +16,7 @@ from multigpu.workloads.tensorflow_module import Tensors
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror
-    there, or the kernel would run at home.
-    """
+    """Towers read masters, which collect gradients; an update elsewhere works on a mirror."""
 
     carries = Carries({"host": (False,), "gpu0": (False,), "balanced": (False,)}, tables=True)
 

@@ -59,9 +59,7 @@ def plain(variable: Any) -> tf.Variable:
 
 
 class StrategyTrainer(Trainer):
-    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a
-    variable may come at once, and wait.
-    """
+    """One tower a replica, reduced by `merge_call`. locking: updates that come at once wait."""
 
     carries = Carries(
         {"all_reduce": (False,), "halves": (False,), "gpu0": (False,), "host": (False,)}

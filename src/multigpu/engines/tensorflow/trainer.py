@@ -55,9 +55,7 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """One replica's loss and gradients, handed to the reduction. ids, rows: table -> ids (n,) and
-    the gradient of each of these rows (n, width).
-    """
+    """One replica's gradients. ids, rows: table -> ids (n,) and their gradients (n, width)."""
 
     gradients: Tensors = field(default_factory=dict)
     ids: Tensors = field(default_factory=dict)

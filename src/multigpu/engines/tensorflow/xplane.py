@@ -226,9 +226,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
 
 
 def with_gradients(activities: list[Activity]) -> list[Activity]:
-    """Without phase is what an update does before its device's first work of backward: it makes
-    zeros, and needs no gradient.
-    """
+    """Take the phase from updates before their device's first backward: they make zeros."""
     begins: dict[Any, int] = {}
     for a in activities:
         if a.phase in ("backward", "forward_backward") and a.kind == "compute":

@@ -21,9 +21,7 @@ LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel no
 
 
 class Bucket:
-    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where
-    they are (one alone; all if `grouped`).
-    """
+    """Gradients that travel together: packed into `flat`, or from where they are (`grouped`)."""
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped

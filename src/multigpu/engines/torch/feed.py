@@ -119,9 +119,7 @@ class Ahead:
 
 
 class Feed:
-    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds
-    waited for its tensors; empty if kept.
-    """
+    """One replica's shards, kept if they repeat, else made ahead. waits: step -> seconds."""
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device

@@ -17,9 +17,7 @@ GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000
 
 
 class LossScale:
-    """One replica's scale and its count of steps left out, all on the device. fixed: the scale;
-    None: found while training.
-    """
+    """One replica's scale and steps left out, on the device. fixed: the scale; None: found."""
 
     def __init__(self, device: torch.device, fixed: int | None) -> None:
         self.fixed = fixed

@@ -29,9 +29,7 @@ def job_of(model: Model) -> Job | None:
 
 
 def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any:
-    """Return the optimizer that a job makes over these parameters, or pieces of them; None: it
-    describes a rule. A JobError: it gives something else, or one that cannot update pieces.
-    """
+    """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used."""
     if "optimizer" not in job.own_update:
         return None
     with job.telling("optimizer"):

@@ -68,9 +68,7 @@ class ContiguousGradient(torch.autograd.Function):
 
 
 class Stretch(nn.Module):
-    """The sections of one stage: what came from the stage before and the batch's arrays, to what
-    the next stage reads, or a share of the loss over `terms`, (1,).
-    """
+    """The sections of one stage, from tensors and arrays to tensors, or the loss over `terms`."""
 
     terms = 1
 

@@ -27,9 +27,7 @@ from multigpu.workloads import part_of
 
 
 class Group:
-    """Some of a Run's ranks, as `workloads.stacks.torch.Parts` wants them. group: theirs; None
-    where all, or this one alone, take part.
-    """
+    """Some of a Run's ranks, as `Parts` of stacks. group: theirs; None: all, or this one alone."""
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
         self.wire = wire

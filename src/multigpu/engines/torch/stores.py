@@ -51,9 +51,7 @@ def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Ids:
-    """The rows that a shard looks up in the tables, by variable: int64 of any shape, the same
-    numbers on the host and on the device.
-    """
+    """The rows that a shard looks up, int64 by variable, on the host and on the device."""
 
     host: dict[str, Tensor]
     device: dict[str, Tensor]

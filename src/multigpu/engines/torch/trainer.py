@@ -214,9 +214,7 @@ class Trainer(ABC):
         return value
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous; called in every process. rank: whose copies, where
-        each has its own (None: the first).
-        """
+        """All variables on the CPU; called in every process. rank: whose copies, or the first."""
         replicated = self.context.placement.variables == "replica"
         owned = (
             self.owned(part)

@@ -49,9 +49,7 @@ class HostLink:
 
 
 class Wire(HostLink):
-    """Counted movements between this replica's device, the host and the other replicas' processes;
-    on CPUs "the host" is shared memory.
-    """
+    """Counted movements of this replica's device; on CPUs "the host" is shared memory."""
 
     def __init__(self, rank: int, replicas: int) -> None:
         super().__init__()

@@ -17,9 +17,7 @@ Named = tuple[str, Callable[[], Model]]
 
 @dataclass(frozen=True)
 class CnnConfig:
-    """Square images of `channels` colours, and a network that ends in logits. default_batch:
-    tf_cnn_benchmarks' own, of one GPU.
-    """
+    """Square images of `channels` colours, and a network. default_batch: tf_cnn_benchmarks'."""
 
     image_size: int
     classes: int

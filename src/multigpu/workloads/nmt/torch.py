@@ -176,9 +176,7 @@ class Nmt(nn.Module):
         return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, D), after each sentence's own last word: source (S,
-        B, D), lengths (B,) on the host.
-        """
+        """The decoder's first state, (cells, B, D): source (S, B, D), lengths (B,) on the host."""
         shortest, longest = ends_of(lengths)
         # (L, B, D)
         zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)

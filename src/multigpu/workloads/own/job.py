@@ -222,9 +222,7 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
 
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence, `sys.exit()` included; memory that is full
-    stays what it is, and Ctrl-C; a JobError where the code inside failed.
-    """
+    """Turn what a user's code raises into a JobError's sentence, but full memory and Ctrl-C."""
     try:
         yield
     except (JobError, MemoryError):
@@ -236,9 +234,7 @@ def telling(what: str, place: str = "") -> Iterator[None]:
 
 
 def load_job(named: str) -> Job:
-    """The job NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the
-    repository. A JobError where there is none.
-    """
+    """The job NAME in FILE.py, found here or in the repository; a JobError: there is none."""
     text, _, name = named.rpartition(":")
     if not text or not name.isidentifier():
         raise JobError(
@@ -271,9 +267,7 @@ def load_job(named: str) -> Job:
 
 
 def pack(job: Job) -> bytes:
-    """Make the job's bytes for other processes of this user, what a script or a cell defines by its
-    content, sealed (`seals`); a JobError where it holds what cannot travel.
-    """
+    """Make the job's sealed bytes for this user's processes; a JobError: it cannot travel."""
     import cloudpickle
 
     own = [
@@ -307,9 +301,7 @@ def texts_of_cells() -> dict[str, list[str]]:
 
 
 def unpack(path: Path) -> Job:
-    """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
-    did, since reading it would run their code.
-    """
+    """Read a job that `pack` wrote for this user; JobError: another did, whose code would run."""
     content = opened(path.read_bytes()) if path.is_file() else None
     if content is None:
         raise JobError(

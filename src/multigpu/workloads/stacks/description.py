@@ -118,9 +118,7 @@ def memory_passes(config: StackConfig) -> float:
 
 
 def splitting(config: StackConfig) -> Splitting:
-    """How the stack is cut, and what a step joins, elements a row; a mean over pixels comes first,
-    so that its gradient is joined small.
-    """
+    """How the stack is cut, and what a step joins, elements a row."""
     axes = {"head_kernel": 0, "head_bias": 0}
     for layer in range(config.layers):
         for variable in layer_variables(config, layer):

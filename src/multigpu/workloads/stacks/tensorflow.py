@@ -10,9 +10,7 @@ from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 
 class Stack(StepModule):
-    """Sum of a shard's cross entropies over its rows; images stay channels first on GPUs alone,
-    where TensorFlow has kernels for it.
-    """
+    """Summed cross entropies over a shard's rows; images are channels first on GPUs alone."""
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config

@@ -104,9 +104,7 @@ class Stack(nn.Module):
         return self.parts.cross_entropy(logits, labels, self.config.classes)
 
     def affine_layer(self, index: int, x: Tensor) -> Tensor:
-        """A dense layer, (B, features) -> (B, width), or a convolution; the next after one that is
-        cut by outputs is cut by its inputs.
-        """
+        """A dense layer or a convolution, cut by outputs and by inputs in turn."""
         kernel, bias = (
             getattr(self, f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias")
         )
@@ -144,9 +142,7 @@ def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: Parts) -> Tensor:
-    """A loop over positions of (T, features, B); each part computes all gates of its own units and
-    then gathers the hidden state.
-    """
+    """A loop over (T, features, B); each part computes its own units and gathers the state."""
     ahead = torch.matmul(into, x) + bias[:, None]  # (T, 4 units, B)
     state: Tensor | None = None  # (width, B)
     cell: Tensor | None = None  # (units, B)
