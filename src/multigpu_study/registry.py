@@ -19,7 +19,10 @@ ENTRY_POINTS = {
     },
     "engines": {"stage": "multigpu_study.stages"},
     "grids": {"documents": "multigpu_study.grids"},
-    "fragments": {"claims": "multigpu_study.claims.page:claims_page"},
+    "fragments": {
+        "claims": "multigpu_study.claims.page:claims_page",
+        "placements": "multigpu_study.placements.pictures:placements_page",
+    },
     "printed": {"documents": "multigpu_study.published:published_of"},
 }
 """Kind (the group without "multigpu.") -> name -> "module:object"."""

@@ -22,8 +22,6 @@ from multigpu import paths
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
-from multigpu.placements import placements
-from multigpu.placements.pictures import held, placements_page
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
 from multigpu.report import site as report
@@ -114,7 +112,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         planted = {
             "claims": lambda: "Planted claims.",
-            "placements": placements_page,
+            "placements": lambda: "Planted placements.",
             "faults": lambda: "Planted faults.",
             "grids": grids_page,
         }
@@ -239,18 +237,6 @@ def test_every_notebook_but_the_front_page_has_one_topic(tmp_path: Path) -> None
     folder = paths.REPOSITORY / "notebooks"
     tree = report.navigation([folder / "20-explorer.ipynb", folder / "01-your-model.ipynb"])
     assert tree.index("01-your-model") < tree.index("20-explorer") < tree.index("glossary")
-
-
-def test_every_placement_is_drawn_from_its_row() -> None:
-    page = placements_page()
-    assert page.count("<svg") == len(placements()) and all(
-        f"(placement-{name})=" in page for name in placements()
-    )
-    exp2 = placements()["exp2"]
-    assert [[letter for letter, _, _ in held(exp2, device)] for device in (None, 0)] == [
-        ["V", "E", "U"],
-        ["C"],
-    ]
 
 
 def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:

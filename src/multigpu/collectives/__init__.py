@@ -1,6 +1,5 @@
 """All-reduce, written out from sends and receives: every `Algorithm` that a module of `algorithms/`
-defines; there is no list to edit. Nothing here imports a framework before an algorithm runs, so
-rows of data may name algorithms and predict what they move.
+defines. Nothing here imports a framework before an algorithm runs.
 """
 
 import importlib

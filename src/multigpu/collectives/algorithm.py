@@ -1,6 +1,4 @@
-"""Define an all-reduce algorithm: a row with its code and its formula; how its messages travel,
-with the bytes of every link counted.
-"""
+"""Define an all-reduce algorithm: its code, its formula, and its messages, counted by link."""
 
 from __future__ import annotations
 
@@ -117,32 +115,22 @@ class Algorithm:
 
     def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
         """Of one call, by the formula: among one process nothing."""
-        return (
-            self.formula(elements * (2 if self.wire else item_bytes), devices)
-            if devices > 1
-            else Cost(0, 0, 0, 0, 0)
-        )
+        if devices > 1:
+            return self.formula(elements * (2 if self.wire else item_bytes), devices)
+        return Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
-        """Bytes that must follow each other, the links full duplex: what the busiest sends, unless
-        a whole tensor has to arrive first.
-        """
-        return (
-            self.serial(size, devices)
-            if self.serial
-            else self.cost(size // 4, 4, devices).busiest_way_bytes
-        )
+        """Bytes that must follow each other: what the busiest sends, unless `serial` says."""
+        if self.serial:
+            return self.serial(size, devices)
+        return self.cost(size // 4, 4, devices).busiest_way_bytes
 
     def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
-        """Between all processes together, exact for every number of elements and proportional to
-        it: predictions may be added up.
-        """
+        """Between all processes together, exact, and proportional to the elements."""
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
-        """Sum `tensor` over all processes, in place. All must call it with equal shapes and
-        types.
-        """
+        """Sum `tensor` over all processes, in place; all call it with equal shapes and types."""
         if not tensor.is_contiguous():
             raise ValueError(
                 f"a tensor with strides {tensor.stride()} cannot be cut into messages: all-reduce"
@@ -158,8 +146,6 @@ class Algorithm:
 
 
 def grid_of(size: int) -> tuple[int, int]:
-    """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows; a prime
-    size is one row.
-    """
+    """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows."""
     columns = next(c for c in range(1, size + 1) if size % c == 0 and c * c >= size)
     return size // columns, columns

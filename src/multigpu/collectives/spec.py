@@ -25,18 +25,14 @@ LIBRARY = "library"
 
 
 class GradientRange(NamedTuple):
-    """One range: gradients of at most `limit_bytes` (None: of any size) that no earlier range
-    took.
-    """
+    """Gradients of at most `limit_bytes` (None: any) that no earlier range took."""
 
     algorithm: str
     limit_bytes: int | None
 
 
 def parse_spec(text: str) -> tuple[GradientRange, ...]:
-    """The ranges, from the smallest gradients up. ValueError: no such grammar or algorithm, or one
-    that rounds, as `wire_dtype` does.
-    """
+    """The ranges, smallest gradients first. ValueError: no such grammar, or one that rounds."""
     words = text.split(":")
     if len(words) % 2 == 0:
         raise ValueError(
@@ -67,9 +63,7 @@ def parse_spec(text: str) -> tuple[GradientRange, ...]:
 def messages(
     parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int
 ) -> list[tuple[str, list[int]]]:
-    """How gradients of these numbers of elements travel: (algorithm, indices of the gradients of
-    one message), in order of sending.
-    """
+    """How gradients travel: (algorithm, their indices) of each message, in order of sending."""
     limits = [np.inf if part.limit_bytes is None else part.limit_bytes for part in parts]
     chosen = np.searchsorted(limits, [count * item_bytes for count in elements])
     found: list[tuple[str, list[int]]] = []
@@ -83,9 +77,7 @@ def messages(
 def spec_bytes(
     parts: Sequence[GradientRange], elements: Sequence[int], item_bytes: int, replicas: int
 ) -> dict[str, int]:
-    """Bytes of one merge over all replicas, by kind of `placements.traffic`; kinds that move
-    nothing are left out.
-    """
+    """Bytes of one merge over all replicas, by kind of `placements.traffic`."""
     moved = {"device_to_device": 0, "all_reduce": 0}
     if replicas > 1:
         for algorithm, members in messages(parts, elements, item_bytes):

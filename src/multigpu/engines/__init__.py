@@ -1,3 +1,1 @@
-"""One engine a framework: devices, seeds, clocks, memory, and the step of each placement. Only
-workers import these.
-"""
+"""One engine a framework, and what both share. Only workers import these."""

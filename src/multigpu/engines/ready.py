@@ -1,6 +1,4 @@
-"""How long a step takes on batches that lie on the device before it begins, where making them
-takes a share of a user's step. Imports no framework.
-"""
+"""How long a step takes on batches that lie on the device already. Imports no framework."""
 
 import math
 from collections.abc import Callable
@@ -18,9 +16,7 @@ KEPT = 4
 """Batches that are kept and repeated: steps of ragged ones take unequal times."""
 
 WINDOW_SHARE, MOST = 0.5, 20
-"""Steps that wait for nothing are short: so many times as many as are timed as given, at most, take
-this share of their time.
-"""
+"""Of a window's time, for which short steps are repeated, and how often at most."""
 
 
 def most_ready_steps(run: Run) -> int:

@@ -1,6 +1,4 @@
-"""Define one shard of one step's global batch, which every input hands to every engine, and how
-batches reach a step, whatever the framework.
-"""
+"""Define a shard of a step's global batch, and how batches reach a step in any framework."""
 
 import time
 from abc import ABC, abstractmethod
@@ -57,9 +55,7 @@ def batch_of_rows(
     arrays: Mapping[str, np.ndarray | Draw],
     lookups: Mapping[str, int] | None = None,
 ) -> Batch:
-    """A shard of which each row is one unit and one term of the loss, nothing padded. lookups: of
-    one row.
-    """
+    """A shard of rows, each one unit and one term of the loss. lookups: of one row."""
     count = shard_sizes[rank]
     every = tuple(
         {name: size * each for name, each in (lookups or {}).items()} for size in shard_sizes
@@ -103,9 +99,7 @@ class Source(ABC):
         raise NotImplementedError
 
     def held_out(self) -> Any:
-        """Return the items that no batch ever holds, in a form that its workload knows; None:
-        nothing.
-        """
+        """Return what no batch ever holds, in a form that its workload knows; None: nothing."""
         return None
 
 

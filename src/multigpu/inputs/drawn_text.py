@@ -28,9 +28,7 @@ from multigpu.spec.run import Run
 SYNTHETIC_WORDS = 100
 """Words a side where the Run names none: document 000's Exp5."""
 LONGEST = 100
-"""Words a side of a corpus and of the law; later ones of a corpus are cut off, as tensorflow-nmt
-does after its 50th.
-"""
+"""Words a side of a corpus and of the law; later ones of a corpus are cut off."""
 LAYOUT_VERSION = 1
 """Enters every fingerprint: raise it when the same corpus or law comes to give other batches."""
 SHAPE, SCALE = 2.5, 9.5
@@ -44,9 +42,7 @@ WORDS = np.arange(1, LONGEST + 1)
 
 
 def target_probabilities(bucket: int | None = None) -> np.ndarray:
-    """Probability of a target of 1 .. 100 words, shape (100,); 0 outside the bucket, if there is
-    one.
-    """
+    """Probability of a target of 1 .. 100 words, shape (100,); 0 outside the bucket, if any."""
     weights = WORDS ** (SHAPE - 1) * np.exp(-WORDS / SCALE)
     law = weights / weights.sum()
     return law if bucket is None else np.where(bucket_of(WORDS) == bucket, law, 0)
@@ -73,17 +69,13 @@ def draw_buckets(rng: np.random.Generator) -> np.ndarray:
 
 
 def mean_words(bucket: int) -> int:
-    """The mean length of the bucket's targets, and therefore of its sources, to the nearest whole
-    word.
-    """
+    """The mean length of the bucket's targets (and sources), to the nearest whole word."""
     weights = target_probabilities(bucket)
     return round(float(weights @ WORDS / weights.sum()))
 
 
 def draw_lengths(rng: np.random.Generator, bucket: int | None, sentences: int) -> np.ndarray:
-    """Source and target words of `sentences` pairs of one bucket (None: of all), shape (2,
-    sentences), int64.
-    """
+    """Source and target words of pairs of one bucket (None: all), (2, sentences), int64."""
     cumulative = np.cumsum(target_probabilities(bucket))
     target = np.searchsorted(cumulative / cumulative[-1], rng.random(sentences), side="right") + 1
     slack = target // SPREAD
@@ -104,9 +96,7 @@ def refuse_fields(run: Run, data: bool = False) -> None:
 
 
 def fixed_width(run: Run) -> int | None:
-    """Words to which both sides of every sentence are padded (and cut) under batching "fixed";
-    otherwise None.
-    """
+    """Words to which both sides are padded and cut under batching "fixed"; otherwise None."""
     return (run.sequence_length or LONGEST) if run.batching == "fixed" else None
 
 
@@ -189,9 +179,7 @@ class DrawnText(Source):
 
 
 def synthetic_text(run: Run, model: Model) -> DrawnText:
-    """Every sentence exactly `run.sequence_length` words on both sides (default 100); one batch a
-    shard, the same in every step.
-    """
+    """Sentences of `run.sequence_length` words (default 100); one batch a shard."""
     no_files(run)
     return DrawnText(run, model, "synthetic", 1, run.sequence_length or SYNTHETIC_WORDS)
 

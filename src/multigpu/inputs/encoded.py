@@ -46,9 +46,7 @@ as ImageNet's.
 
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
-    """The folder of `count` pictures `<digit>/<number>.jpg`, made if it is not there; of several
-    processes the first one's stays.
-    """
+    """The folder of `count` pictures `<digit>/<number>.jpg`, made once by any process."""
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder
@@ -105,10 +103,8 @@ def _write(
     photograph = photographs[rng.integers(len(photographs))]
     share = rng.uniform(0.35, 0.95)
     part = (photograph.width * share, photograph.height * share)
-    left, top = (
-        rng.uniform(0, photograph.width - part[0]),
-        rng.uniform(0, photograph.height - part[1]),
-    )
+    left = rng.uniform(0, photograph.width - part[0])
+    top = rng.uniform(0, photograph.height - part[1])
     picture = photograph.resize(
         (width, height), Image.Resampling.BICUBIC, (left, top, left + part[0], top + part[1])
     )
@@ -145,9 +141,7 @@ Box = tuple[int, int, int, int]
 
 
 def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
-    """A part of random area and shape that lies within the image; after ten misses the largest
-    square in its middle.
-    """
+    """A random part of the image; after ten misses the largest square in its middle."""
     for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         ratio = np.exp(rng.uniform(*np.log(RATIO)))
@@ -161,9 +155,7 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 @dataclass(frozen=True)
 class Example:
-    """One image of one epoch: its file and label, and what seeds its crop and its flip. `decoded`
-    refuses a file that is no image.
-    """
+    """One image of one epoch: its file, its label, and what seeds its crop and its flip."""
 
     file: Path
     label: int
@@ -209,9 +201,7 @@ ImageNet's mean over its deviation.
 
 
 def normalised(pixels: np.ndarray) -> np.ndarray:
-    """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, less ImageNet's means over its
-    deviations.
-    """
+    """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, normalised by ImageNet's law."""
     scale, shift = (
         np.array(numbers, dtype=np.float32).reshape(3, 1, 1)
         for numbers in (PIXEL_SCALE, PIXEL_SHIFT)
@@ -232,11 +222,9 @@ class EncodedImages(StoredImages):
             )
         self._folder = ImageFolder(folder, model.config.image_size, 3)
         super().__init__(run, model, self._folder)
-        self.label, self.size, self._bytes = (
-            label,
-            int(model.config.image_size),
-            run.image_dtype is not None,
-        )
+        self.label = label
+        self.size = int(model.config.image_size)
+        self._bytes = run.image_dtype is not None
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override] # as of any folder
@@ -264,9 +252,7 @@ class EncodedImages(StoredImages):
 
 
 def jpeg_folder(run: Run, model: Model) -> EncodedImages:
-    """The folder that `run.data` names, or one made from a seed (`made_folder`) in the repository's
-    git-ignored data/cache.
-    """
+    """The folder that `run.data` names, or one made from a seed in data/cache."""
     if run.data is None:
         return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
     (folder,) = named_files(run, "folder")

@@ -1,6 +1,5 @@
-"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and
-as fingerprints (one sha256). A file that is missing, empty, damaged or of another kind than its
-input reads is a ValueError that names it; so is a wrong number of them.
+"""The files that an input reads, packed or not, as lines of text and as fingerprints (one sha256).
+One that is missing, empty, damaged or of another kind is a ValueError that names it.
 """
 
 import gzip
@@ -36,9 +35,7 @@ def named_files(run: Run, *wanted: str) -> list[Path]:
 
 
 def fingerprint(*parts: object) -> str:
-    """sha256 over the parts' texts, in order; where one part ends and the next begins counts
-    too.
-    """
+    """sha256 over the parts' texts, in order, and where each part ends."""
     digest = hashlib.sha256()
     for part in parts:
         text = str(part).encode(errors="surrogateescape")  # names of files may be no UTF-8
@@ -73,18 +70,14 @@ def file_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as
-    `file_digest`, when it was checked.
-    """
+    """A readable UTF-8 file of `lines` lines, perhaps packed. digest: as `file_digest`."""
 
     path: Path
     lines: int
     digest: str
 
     def sentences(self) -> Iterator[str]:
-        """The lines in order, without line ends; the file is read as it is asked for, never
-        whole.
-        """
+        """The lines in order, without line ends, read as they are asked for."""
         with io.TextIOWrapper(open_content(self.path), encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\r\n")
@@ -124,16 +117,12 @@ class ParallelText:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over both files' contents, source first: the same whether they are packed or
-        not.
-        """
+        """sha256 over both files' unpacked contents, source first."""
         return fingerprint(self.source.digest, self.target.digest)
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
-    """The parallel corpus in two files, which must have one number of lines, each plain or packed
-    by gzip (its name ends in .gz).
-    """
+    """The parallel corpus in two files of one number of lines, each plain or .gz."""
     one, other = check_text(source), check_text(target)
     if one.lines != other.lines:
         raise ValueError(

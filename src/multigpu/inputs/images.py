@@ -1,6 +1,5 @@
-"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host,
-and stored images, in part held out. What makes a Source here raises ValueError for files that it
-does not read or lacks, and where the model does not fit.
+"""Inputs of images and of stacks: rows drawn where they are used or held by the host, and stored
+images, in part held out. ValueErrors say which files are lacking, or that a model does not fit.
 """
 
 from functools import cache
@@ -17,9 +16,7 @@ from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 
 LAW_VERSION = 1
-"""Enters the fingerprint of what is drawn: raise it when the same seed comes to give other
-batches.
-"""
+"""Enters fingerprints: raise it when the same seed comes to give other batches."""
 SPARE = 31
 """Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes
 longer than training on what is drawn.
@@ -41,21 +38,17 @@ class DrawnRows(Source):
         self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]
     ) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = (
-            shard_sizes(run),
-            run.seed,
-            int(model.config.classes),
-        )
+        self._sizes = shard_sizes(run)
+        self._seed = run.seed
+        self._classes = int(model.config.classes)
         self._array, self._shape = array, shape
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
-        rows, labels = (
-            Draw((count, *self._shape), "normal", seeds[0]),
-            Draw((count,), "labels", seeds[1], self._classes),
-        )
+        rows = Draw((count, *self._shape), "normal", seeds[0])
+        labels = Draw((count,), "labels", seeds[1], self._classes)
         return batch_of_rows(rank, self._sizes, {self._array: rows, "labels": labels})
 
 
@@ -74,11 +67,9 @@ class HostImages(Source):
 
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = (
-            shard_sizes(run),
-            run.seed,
-            int(model.config.classes),
-        )
+        self._sizes = shard_sizes(run)
+        self._seed = run.seed
+        self._classes = int(model.config.classes)
         self._shape, self._bytes = _image_shape(model), run.image_dtype is not None
         if self._bytes and self._shape[0] != 3:
             raise ValueError(
@@ -146,9 +137,7 @@ class Subset(Pictures):
 
 
 def split(pictures: Pictures, held_out: int) -> tuple[Subset, Subset]:
-    """Split into pictures to train on and so many to score with: one split for all seeds, so that
-    every Run is scored on the same images.
-    """
+    """Split into pictures to train on and so many to score with, alike for all seeds."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
     held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])
     return Subset(pictures, trained, f"{len(trained)} to train on"), Subset(
@@ -192,9 +181,7 @@ def cifar10(run: Run, model: Model) -> StoredImages:
 
 
 def image_folder(run: Run, model: Model) -> StoredImages:
-    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder. A file that is no
-    image is refused when it is read.
-    """
+    """Your own images, folder/class/*.png or *.jpg, in the folder that `run.data` names."""
     return StoredImages(
         run,
         model,
@@ -203,9 +190,7 @@ def image_folder(run: Run, model: Model) -> StoredImages:
 
 
 def teacher(run: Run, model: Model) -> StoredImages:
-    """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has
-    for the input that the Run names.
-    """
+    """Textures labelled by a planted teacher, as many as `TEACHER_SIZES` has for the input."""
     no_files(run)
     train, held_out = TEACHER_SIZES[run.inputs]
     return StoredImages(

@@ -1,6 +1,4 @@
-"""Labelled sets of stored images: scikit-learn's digits, CIFAR-10's binary files, folders of
-images.
-"""
+"""Labelled sets of images: scikit-learn's digits, CIFAR-10's binary files, folders."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """Apply `take` to the image in a file, in pixels of 8 bits; a ValueError that names the file
-    where it cannot be decoded.
-    """
+    """Apply `take` to a file's image in 8 bits; a ValueError: it cannot be decoded."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -54,9 +50,7 @@ def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Grey pixels of 16 bits, scaled to 8: Pillow itself would cut off all above 255, and show them
-    white.
-    """
+    """Scale grey pixels of 16 bits to 8, where Pillow would cut off all above 255."""
     from PIL import Image
 
     if picture.mode != "F" and not picture.mode.startswith("I"):
@@ -69,9 +63,7 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _weights(old: int, new: int) -> np.ndarray:
-    """How much each of `old` pixels gives to each of `new`, shape (new, old), float32; rows sum to
-    one.
-    """
+    """How much each of `old` pixels gives to each new one, (new, old), float32, rows sum to 1."""
     centres = (np.arange(new) + 0.5) * old / new - 0.5
     # a triangle as wide as one old or one new pixel, whichever is larger: shrinking averages
     # instead of skipping
@@ -81,9 +73,7 @@ def _weights(old: int, new: int) -> np.ndarray:
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear, averaging where it shrinks (Pillow's rule): shape (B, C, h, w) to (B, C, size,
-    size), float32.
-    """
+    """Bilinear, averaging where it shrinks: (B, C, h, w) to (B, C, size, size), float32."""
     rows, columns = _weights(images.shape[2], size), _weights(images.shape[3], size)
     return np.ascontiguousarray(rows @ images.astype(np.float32) @ columns.T)
 
@@ -98,9 +88,7 @@ def standardise(
 
 
 class Pictures(ABC):
-    """A labelled data set of which any part can be read. label, fingerprint: as a Source's. labels:
-    of all, (N,) int64, below `classes`.
-    """
+    """A labelled data set of which any part can be read. labels: (N,) int64, below `classes`."""
 
     label: str
     classes: int
@@ -120,9 +108,7 @@ class Pictures(ABC):
 
 
 class Digits(Pictures):
-    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's
-    size and channels.
-    """
+    """scikit-learn's 1,797 digits, 8 x 8 grey pixels, scaled to the model's size."""
 
     label = "digits"
     classes = 10
@@ -131,10 +117,8 @@ class Digits(Pictures):
         from sklearn.datasets import load_digits
 
         found = load_digits()
-        self._raw, self.labels = (
-            found.images.astype(np.float32)[:, None] / 16,
-            found.target.astype(np.int64),
-        )
+        self._raw = found.images.astype(np.float32)[:, None] / 16
+        self.labels = found.target.astype(np.int64)
         self._size, self._channels = size, channels
         self._scale = (float(self._raw.mean()),), (float(self._raw.std()),)
         content = fingerprint(self._raw.tobytes().hex(), self.labels.tolist())
@@ -146,9 +130,7 @@ class Digits(Pictures):
 
 
 class Cifar10(Pictures):
-    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes
-    (red, green, blue; row by row).
-    """
+    """CIFAR-10's data_batch_*.bin: a label byte and 3 x 32 x 32 bytes by colour and row."""
 
     label = "CIFAR-10"
     classes = CIFAR_CLASSES
@@ -187,9 +169,8 @@ class Cifar10(Pictures):
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are
-    decoded when they are asked for, scaled to a square (not cropped) and standardised by ImageNet's
-    means and deviations.
+    """folder/class/*.png or *.jpg, classes in alphabetical order; images are decoded when asked
+    for, scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:
@@ -211,10 +192,8 @@ class ImageFolder(Pictures):
         if channels not in (1, 3):
             raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
         self.label, self.classes = f"image folder {folder.name}", len(names)
-        self.files, self.labels = (
-            [file for file, _ in found],
-            np.array([number for _, number in found], dtype=np.int64),
-        )
+        self.files = [file for file, _ in found]
+        self.labels = np.array([number for _, number in found], dtype=np.int64)
         self._size, self._channels, self._folder = size, channels, folder
 
     @cached_property

@@ -1,6 +1,4 @@
-"""The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains
-on the rest.
-"""
+"""The committed corpus in sentencepiece pieces, with its held-out catalogs."""
 
 import csv
 import io
@@ -18,19 +16,13 @@ from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 
 PIECES = 8_000
-"""The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could
-not fill them.
-"""
+"""The most pieces of a side: this corpus could not fill larger tables."""
 EVERY, FIRST = 8, 4
-"""Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen
-by its outcome.
-"""
+"""Held out are the catalogs number 4, 12, 20, ... by name, whatever their outcome."""
 
 
 class CorpusSelection(NamedTuple):
-    """The part of the corpus that an input keeps: one package's catalogs or all, and pairs of at
-    most `longest` pieces a side.
-    """
+    """What an input keeps: one package's catalogs or all, pairs of `longest` pieces a side."""
 
     package: str | None
     longest: int
@@ -41,9 +33,7 @@ SELECTIONS = {
     "pieces_package": CorpusSelection("postgresql-15", 30),
     "pieces_short": CorpusSelection("postgresql-15", 14),
 }
-"""By the name of the input. The last is what two CPU cores learn in minutes; the one before has
-four buckets of lengths.
-"""
+"""By the name of the input; two CPU cores learn the last in minutes."""
 
 
 def split_catalogs(
@@ -100,14 +90,10 @@ def committed_corpus() -> tuple[ParallelText, str]:
 
 
 class Pieces:
-    """One side's pieces: byte-pair encoding by sentencepiece, special entries first, learned on the
-    spot in one thread: always the same.
-    """
+    """One side's pieces by sentencepiece, special entries first, learned alike each time."""
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
-        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot
-        make so many or so few.
-        """
+        """Learn `entries` pieces, with special ones; a ValueError: sentencepiece cannot."""
         import sentencepiece
 
         if entries > PIECES:
@@ -150,9 +136,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of
-    both.
-    """
+    """Pairs that training never sees, in order: numbers and text of both sides."""
 
     sources: tuple[list[int], ...]
     targets: tuple[list[int], ...]
@@ -162,9 +146,7 @@ class HeldOutPairs:
 
 @dataclass(frozen=True)
 class PieceCorpus:
-    """The corpus cut into pieces: what training reads, what is held out, and the training pairs'
-    texts.
-    """
+    """The corpus in pieces: what training reads, its texts, and what is held out."""
 
     training: EncodedCorpus
     training_texts: tuple[tuple[str, str], ...]

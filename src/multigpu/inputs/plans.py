@@ -1,6 +1,4 @@
-"""Which items each shard of each step takes: a data set's in a new order in every epoch, or a
-corpus's bucket by bucket (document 000).
-"""
+"""Which items each shard takes: a data set's by epoch, or a corpus's by bucket (000)."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,9 +15,7 @@ WIDTH = 10
 
 
 def bucket_of(target_words: np.ndarray) -> np.ndarray:
-    """min(5, target words // 10), for an array of any shape: six buckets, the last one open
-    (document 000).
-    """
+    """min(5, target words // 10), for an array of any shape: six buckets (document 000)."""
     return np.minimum(BUCKETS - 1, target_words // WIDTH)
 
 
@@ -51,9 +47,7 @@ def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
 
 
 def filled_up(order: np.ndarray, joined: int) -> np.ndarray:
-    """The order as whole global batches, shape (steps, joined); what the last one lacks is taken
-    from the beginning.
-    """
+    """The order as whole global batches, (steps, joined), the last filled from the beginning."""
     return np.resize(order, (-(-len(order) // joined), joined))
 
 
@@ -80,9 +74,7 @@ class Epochs(Source):
         self.steps_per_epoch = len(self._plan(0))
 
     def plan(self, epoch: int) -> np.ndarray:
-        """Items of each step of one epoch, shape (steps, global batch), ranks side by side in each
-        row.
-        """
+        """Items of each step of one epoch, (steps, global batch), ranks side by side."""
         return filled_up(
             np.random.default_rng([self._seed, epoch]).permutation(self.count), self._joined
         )

@@ -1,6 +1,4 @@
-"""Words and their numbers, with document 000's three special entries; sentences of them, compact in
-memory; what a batch of them counts.
-"""
+"""Words and their numbers, sentences of them, and what a batch of sentences counts."""
 
 import hashlib
 import re
@@ -16,9 +14,7 @@ import numpy as np
 from multigpu.inputs.batch import Batch
 
 UNK, SOS, EOS = 0, 1, 2
-"""Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document
-000 have them.
-"""
+"""Numbers of the unknown word and of a sentence's start and end, as tensorflow-nmt's."""
 SPECIAL = ("<unk>", "<s>", "</s>")
 
 _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
@@ -32,9 +28,7 @@ def words(sentence: str) -> list[str]:
 
 
 class Vocabulary:
-    """The special entries and other words, in the order of their numbers; whatever is not known is
-    `<unk>`.
-    """
+    """The special entries and other words, by number; whatever is not known is `<unk>`."""
 
     def __init__(self, others: Iterable[str]) -> None:
         self.entries = (*SPECIAL, *others)
@@ -81,9 +75,7 @@ class Sentences:
         return np.diff(self.starts)
 
     def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
-        """The chosen sentences, each followed by EOS up to `width`: shape (len(chosen), width),
-        int64.
-        """
+        """The chosen sentences, each filled with EOS: (len(chosen), width), int64."""
         columns = np.arange(width)
         real = columns < self.lengths[chosen][:, None]
         found = np.full(real.shape, EOS, dtype=np.int64)
@@ -108,9 +100,7 @@ class TextShape:
     def of(
         cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None
     ) -> Self:
-        """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to
-        the shard's longest.
-        """
+        """From words of sentences, (sentences,); padded to `width` words a side, or the longest."""
         return cls(
             sentences=len(source_words),
             source_width=width or int(source_words.max()),

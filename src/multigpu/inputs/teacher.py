@@ -61,9 +61,7 @@ class Teacher:
 
 
 def draw_images(number: int, size: int, channels: int, chunk: int) -> np.ndarray:
-    """Textures (number, channels, size, size), float32, mean 0 and deviation about 1; `chunk` names
-    the draw.
-    """
+    """Textures (number, channels, size, size), float32, mean 0, deviation about 1."""
     draw = np.random.default_rng([SEED, size, channels, chunk])
     angle = draw.uniform(0, np.pi, (number, WAVES, 1, 1))
     turns = draw.uniform(1, 6, (number, WAVES, 1, 1))  # waves across the image
@@ -110,9 +108,7 @@ def from_bytes(images: np.ndarray) -> np.ndarray:
 
 
 class TaughtImages(Pictures):
-    """`count` labelled textures of one size (see the module); kept as bytes, 3 kB a CIFAR-sized
-    one.
-    """
+    """`count` labelled textures of one size, kept as bytes, 3 kB a CIFAR-sized one."""
 
     classes = CLASSES
 

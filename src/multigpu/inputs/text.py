@@ -1,6 +1,5 @@
-"""Inputs of the translation workload that are read: the committed parallel corpus, and files of
-your own. What makes a Source here raises ValueError for other files than it reads, unusable ones,
-what the input has not, and too large a batch.
+"""Inputs of translation that are read: the committed parallel corpus, and files of your own.
+ValueErrors say which files cannot be used, what an input has not, and of too large batches.
 """
 
 import logging
@@ -50,9 +49,7 @@ class EncodedCorpus:
 def encode_corpus(
     text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST
 ) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both
-    sides; once for all Runs of a process.
-    """
+    """Count vocabularies, and number every pair with words on both sides; once a process."""
     vocabularies = (
         count_vocabulary(text.source.sentences(), source_limit),
         count_vocabulary(text.target.sentences(), target_limit),
@@ -71,9 +68,7 @@ def encode_corpus(
 def collect_corpus(
     numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST
 ) -> EncodedCorpus:
-    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what
-    determines the corpus.
-    """
+    """Pairs with words on both sides (else a ValueError), cut. marks: of the fingerprint."""
     # of each side, as `Sentences`: never held as text
     collected = [(array("i"), array("q", [0])) for _ in range(2)]
     left_out = cut = 0
@@ -109,12 +104,10 @@ class CorpusText(Epochs):
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
-        self.label, self._corpus, self._batching, self.in_order = (
-            label,
-            corpus,
-            run.batching,
-            not run.shuffle,
-        )
+        self.label = label
+        self._corpus = corpus
+        self._batching = run.batching
+        self.in_order = not run.shuffle
         super().__init__(run, len(corpus.source.lengths), "sentences")
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint
@@ -175,18 +168,14 @@ def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) ->
 
 
 def catalogs(run: Run, model: Model) -> CorpusText:
-    """The committed English-German corpus (data/README.md); words rarer than the model's
-    vocabularies hold are `<unk>`.
-    """
+    """The committed English-German corpus (data/README.md); rare words are `<unk>`."""
     refuse_fields(run)
     files = (CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return _corpus_source(run, model, files, "de-en catalogs")
 
 
 def text_files(run: Run, model: Model) -> CorpusText:
-    """Your own corpus: `run.data` names the source file and the target file, plain or .gz;
-    vocabularies are counted in them.
-    """
+    """Your own corpus in the source and the target file that `run.data` names, plain or .gz."""
     refuse_fields(run, data=True)
     files = named_files(run, "source", "target")
     return _corpus_source(run, model, files, f"text files {files[0].name}, {files[1].name}")

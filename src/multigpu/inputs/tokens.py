@@ -55,9 +55,7 @@ def token_batch(rank: int, sizes: Sequence[int], drawn: np.ndarray) -> Batch:
 
 
 class DrawnTokens(Source):
-    """Tokens drawn evenly from the whole vocabulary by (seed, rank); one batch a shard, the same in
-    every step.
-    """
+    """Tokens drawn evenly from the whole vocabulary by (seed, rank); one batch a shard."""
 
     label = "synthetic"
     period = 1
@@ -92,9 +90,7 @@ class TokenStream:
 
 @lru_cache(maxsize=4)
 def read_stream(text: ParallelText, content: str, entries: int, package: str | None) -> TokenStream:
-    """Read the corpus in at most `entries` pieces, which both languages share, learned from its
-    training catalogs; once a process. content: fingerprint of its files.
-    """
+    """Read the corpus in at most `entries` shared pieces, once a process. content: its files'."""
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     kept, left, catalogs = split_catalogs(catalog_rows(), sources, targets, package)
     pieces = Pieces([side[line] for line in kept for side in (sources, targets)], entries)
@@ -114,9 +110,7 @@ def read_stream(text: ParallelText, content: str, entries: int, package: str | N
 
 
 def windows(stream: np.ndarray, length: int) -> np.ndarray:
-    """Cut sequences of length + 1 tokens, (count, length + 1): each begins with the last token of
-    the one before it; what is left at the end is left out.
-    """
+    """Cut (count, length + 1) tokens, each beginning with the last one before."""
     return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length]
 
 

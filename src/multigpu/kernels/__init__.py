@@ -1,3 +1,1 @@
-"""CUDA kernels: their sources as data (`*.cu`), how they are built on the machine that runs them,
-and the operators made of them.
-"""
+"""CUDA kernels, built on the machine that runs them, and the operators made of them."""

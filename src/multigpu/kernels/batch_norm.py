@@ -31,20 +31,16 @@ def unavailable(device: int) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     major, minor = torch.cuda.get_device_capability(device)
+    if major >= 8:
+        return None
     return (
-        None
-        if major >= 8
-        else (
-            "the kernels are written for compute capability 8.0 and above, and this GPU has"
-            f" {major}.{minor}"
-        )
+        "the kernels are written for compute capability 8.0 and above, and this GPU has"
+        f" {major}.{minor}"
     )
 
 
 def library_instead(device: torch.device) -> str | None:
-    """Why batch norm is left to the library on this device, in one clause; None where it is not. A
-    CPU has it written out.
-    """
+    """Why batch norm is left to the library on this device, in one clause; None: it is not."""
     if device.type != "cuda":
         return None
     return unavailable(torch.cuda.current_device() if device.index is None else device.index)

@@ -27,9 +27,7 @@ from multigpu.kernels.batch_norm_plans import (
 
 
 class Norm(NamedTuple):
-    """Scale and shift, the batch's mean and inverse deviation, (C,) each in the exact type, in the
-    order of the kernels' arguments.
-    """
+    """Scale, shift, mean and inverse deviation, (C,) each, in the kernels' order."""
 
     weight: Tensor
     bias: Tensor
@@ -39,9 +37,7 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left,
-    windows downwards and across.
-    """
+    """Max-pooling: sides (0: none), stride, pads at the top and left, windows down and across."""
 
     down: int = 0
     across: int = 0
@@ -66,9 +62,7 @@ class Pool:
         ) * self.stride + self.across
 
     def pads(self, x: Tensor) -> tuple[int, int, int, int]:
-        """Columns and rows to be added to x, or cut off at its end, so that it is what all windows
-        cover.
-        """
+        """Columns and rows to add to x, or to cut off, so that windows cover it."""
         height, width = self.padded()
         return self.left, width - self.left - x.shape[3], self.top, height - self.top - x.shape[2]
 
@@ -223,11 +217,9 @@ def backward(
     )
     partial = norm.weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
-    dweight, dbias, dx = (
-        torch.empty_like(norm.weight),
-        torch.empty_like(norm.weight),
-        torch.empty_like(x),
-    )
+    dweight = torch.empty_like(norm.weight)
+    dbias = torch.empty_like(norm.weight)
+    dx = torch.empty_like(x)
     place = height, width, pool.high, pool.wide
     backward_kernels().gradient_sums[blocks(channels, share)](
         dy,

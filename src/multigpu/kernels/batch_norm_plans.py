@@ -39,9 +39,7 @@ NORMALISE = GRADIENTS = TilePlan(2048, 4, tiles=2)
 
 @dataclass(frozen=True)
 class Share:
-    """A tile of rows and channels, how many tiles (downwards) a program takes and how many programs
-    share the rows.
-    """
+    """A tile of rows and channels, tiles of a program, and programs that share the rows."""
 
     rows: int
     channels: int
@@ -93,9 +91,7 @@ def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
 
 @functools.cache
 def early(device: torch.device) -> bool:
-    """Whether a second pass is launched while the first one ends: GPUs can from compute capability
-    9.0.
-    """
+    """Whether a second pass is launched while the first ends: from compute capability 9.0."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 

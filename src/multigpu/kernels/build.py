@@ -1,6 +1,4 @@
-"""CUDA sources to machine code by NVRTC, which comes with PyTorch's GPU builds, kept in the user's
-cache folder: no compiler is needed.
-"""
+"""Compile CUDA sources by NVRTC, which PyTorch's GPU builds bring, into the user's cache."""
 
 import ctypes
 import functools
@@ -27,9 +25,7 @@ def cache_folder() -> Path:
 
 
 def library_names(folders: Iterable[str]) -> list[str]:
-    """Under which names NVRTC is looked for: as the loader finds it, then in the packages of NVIDIA
-    in these folders.
-    """
+    """Names of NVRTC: as the loader finds it, then in NVIDIA's packages in these folders."""
     name = f"libnvrtc.so.{CUDA}"
     return [
         name,
@@ -51,9 +47,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def compile_source(source: str, options: Sequence[str]) -> bytes:
-    """A cubin of this source; `Unavailable` where NVRTC is missing, or refuses the source or an
-    option.
-    """
+    """A cubin of this source; `Unavailable` without NVRTC, or where it refuses."""
     library = nvrtc()
     program, size, log_size = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
     if library.nvrtcCreateProgram(
@@ -89,9 +83,7 @@ def version() -> str:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """Read a kernel that was built earlier; None where there is nothing, or not all of it: a file
-    begins with the hash of what follows.
-    """
+    """Read a kernel behind the hash of it; None where there is nothing, or not all of it."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -110,9 +102,7 @@ def writable(folder: Path) -> bool:
 
 
 def built(name: str, options: Sequence[str]) -> bytes:
-    """The cubin of a file beside this one under these options, from the cache or from NVRTC; the
-    key holds source, options and version.
-    """
+    """The cubin of a file beside this one under these options, from the cache or from NVRTC."""
     source = (SOURCES / name).read_text()
     key = hashlib.sha256("\0".join([source, *options, version()]).encode()).hexdigest()
     path = cache_folder() / f"{Path(name).stem}-{key[:24]}.cubin"

@@ -1,6 +1,4 @@
-"""Kernels launched through the CUDA driver: clusters of thread blocks, which PyTorch offers no
-launch for, on PyTorch's own streams.
-"""
+"""Launch kernels with clusters of thread blocks by the CUDA driver, on PyTorch's streams."""
 
 import ctypes
 import functools
@@ -129,9 +127,7 @@ class Kernel:
         return Configuration(*sizes, self.shared_bytes, stream, attributes, 1 + (self.cluster > 1))
 
     def most_clusters(self) -> int:
-        """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not
-        8.
-        """
+        """How many clusters the GPU holds at once: of 16 blocks 7 on 132 processors, not 8."""
         count, configuration = ctypes.c_int(), self._configuration(self.cluster, 0)
         with self._context():
             check(
@@ -143,9 +139,7 @@ class Kernel:
         return count.value
 
     def __call__(self, blocks: int, *arguments: Tensor | int | None) -> None:
-        """Launch it on PyTorch's current stream, also while that is being captured. Tensors go as
-        their addresses, None as no address.
-        """
+        """Launch it on the current stream, captured or not; tensors as addresses, None as none."""
         values: list[ctypes.c_void_p | ctypes.c_int] = [
             ctypes.c_int(a)
             if isinstance(a, int)

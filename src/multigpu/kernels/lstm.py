@@ -114,11 +114,9 @@ def _(
     x: Tensor, h0: Tensor, c0: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
-    y, gates, cells = (
-        x.new_empty(x.shape),
-        x.new_empty(positions, batch, 4 * n),
-        x.new_empty(positions + 1, batch, n),
-    )
+    y = x.new_empty(x.shape)
+    gates = x.new_empty(positions, batch, 4 * n)
+    cells = x.new_empty(positions + 1, batch, n)
     return y, x.new_empty(batch, n), c0.new_empty(batch, n), gates, cells, x.new_empty(2, 4 * n, n)
 
 
@@ -217,16 +215,12 @@ lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
 def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of this shape that is never read: another's first number, over and over; it needs no
-    memory of the current stream.
-    """
+    """A tensor of this shape that is never read: the lender's first number, over and over."""
     return lender.as_strided(shape, (0,) * len(shape))
 
 
 class KernelApart(torch.autograd.Function):
-    """Makes `products` of `lstm` from a kernel: nothing forward; backward the kernel's gradient, on
-    the stream it was made on.
-    """
+    """Makes `products` of a kernel: nothing forward; its gradient backward, on its stream."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], shape: torch.Size) -> Tensor:
@@ -257,9 +251,7 @@ def lstm_layer(
     beside: int,
     side: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, h and c of `lstm`. side: a stream on which backward computes the kernel's gradient; None:
-    in its turn.
-    """
+    """y, h and c of `lstm`. side: a stream for the kernel's gradient; None: in its turn."""
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
         return y, h, c
@@ -278,11 +270,9 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _last(y: Tensor, lengths: Tensor | None) -> Tensor:
-    return (
-        y[-1].clone()
-        if lengths is None
-        else y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
-    )
+    if lengths is None:
+        return y[-1].clone()
+    return y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
 
 
 def _forward(
@@ -327,9 +317,7 @@ def _forward(
 def _backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the products, (T, B, 4 n), of the first state and of the bias (interleaved),
-    written out.
-    """
+    """Gradients of the products, (T, B, 4 n), first state and interleaved bias, written out."""
     batch, n = dh.shape
     dgates = []
     for t in reversed(range(len(gates))):

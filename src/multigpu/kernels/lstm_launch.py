@@ -1,6 +1,4 @@
-"""The persistent LSTM's kernels on one GPU: whether they can run there, how a batch is shared out
-among clusters, their launches.
-"""
+"""The persistent LSTM's kernels on one GPU: whether they can run, and their launches."""
 
 import functools
 from collections.abc import Iterator
@@ -14,9 +12,7 @@ from multigpu.kernels.driver import Kernel
 
 CLUSTER = 16
 FORWARD = ((16, 1), (24, 1), (16, 2), (24, 2), (32, 2))
-"""Rows of one product and how many such parts a cluster has, from the fewest rows: fewer rows make
-a shorter step.
-"""
+"""Rows of one product and such parts of a cluster; fewer rows make a shorter step."""
 BACKWARD = ((16, 1), (16, 2), (16, 3), (16, 4))
 CAPABILITY = (9, 0)
 ACQUIRE = '-DWAIT_SCOPE=".acquire.cluster"'
@@ -35,9 +31,7 @@ def options(kind: str, rows: int = 16, parts: int = 1) -> tuple[str, ...]:
 
 
 def forward_bytes(rows: int, parts: int) -> int:
-    """Shared memory of a block of `lstm_forward`: operands, pieces on their way, input products,
-    barriers.
-    """
+    """Shared memory of a block of `lstm_forward`: operands, pieces, products, barriers."""
     ahead = 2 if rows * parts >= 64 else 3
     return parts * (2 * 1024 * rows + 2 * 2 * 32 * rows + ahead * rows // 8 * 2048 + 2 * 8)
 
@@ -82,9 +76,7 @@ def clusters(device: int) -> int:
 
 
 def missing(cuda_version: str | None, capability: tuple[int, int]) -> str | None:
-    """Why no GPU of this capability under this version of CUDA runs the kernels; None if one
-    may.
-    """
+    """Why no GPU of this capability under this CUDA runs the kernels; None if one may."""
     if cuda_version is None:
         return "this PyTorch is built without CUDA"
     if int(cuda_version.split(".")[0]) < CUDA:
@@ -101,9 +93,7 @@ def missing(cuda_version: str | None, capability: tuple[int, int]) -> str | None
 
 @functools.cache
 def unavailable(device: int) -> str | None:
-    """Why this GPU cannot run the persistent LSTM, in one clause; None where it can. Builds its
-    kernels the first time.
-    """
+    """Why this GPU cannot run the persistent LSTM, in a clause, or None. Builds its kernels."""
     reason = missing(torch.version.cuda, torch.cuda.get_device_capability(device))
     if reason is not None:
         return reason
@@ -122,20 +112,14 @@ def devices() -> list[torch.device]:
 
 
 def library_instead(device: torch.device) -> str | None:
-    """Why the library runs a stack whose cells were to be persistent on this device, in one clause;
-    None where they are (CPUs: always).
-    """
-    return (
-        unavailable(torch.cuda.current_device() if device.index is None else device.index)
-        if device.type == "cuda"
-        else None
-    )
+    """Why the library runs persistent cells on this device, in a clause; None: it does not."""
+    if device.type == "cuda":
+        return unavailable(torch.cuda.current_device() if device.index is None else device.index)
+    return None
 
 
 def split(batch: int, shapes: tuple[tuple[int, int], ...], most: int) -> tuple[int, int]:
-    """Rows and parts with which `most` clusters take this batch at once, the fewest that do; else
-    the most there are, in several waves.
-    """
+    """Rows and parts with which `most` clusters take this batch at once: the fewest, or all."""
     fitting = [(rows, parts) for rows, parts in shapes if -(-batch // (rows * parts)) <= most]
     return fitting[0] if fitting else shapes[-1]
 
@@ -164,11 +148,9 @@ def forward(
             prepare_kernel(device, "lstm_pad")(positions * batch, gates, lengths, batch)
         rows, parts = split(batch, FORWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        y, cells, c = (
-            torch.empty_like(x),
-            x.new_empty(positions + 1, batch, n),
-            torch.empty_like(c0),
-        )
+        y = torch.empty_like(x)
+        cells = x.new_empty(positions + 1, batch, n)
+        c = torch.empty_like(c0)
         exchange = x.new_empty(used * 2 * parts * n * rows)
         run = forward_kernel(device, rows, parts)
         run(
@@ -191,20 +173,16 @@ def forward(
 def backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the products, of the first state and of the bias (interleaved), all arguments
-    contiguous.
-    """
+    """Gradients of products, first state and interleaved bias, all arguments contiguous."""
     positions, batch, n = dy.shape
     device = dy.get_device()
     with torch.cuda.device(device):
         rows, parts = split(batch, BACKWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        dgates, dh0, dc0, sums = (
-            torch.empty_like(gates),
-            torch.empty_like(dh),
-            torch.empty_like(dc),
-            dc.new_empty(8 * used, 4 * n),
-        )
+        dgates = torch.empty_like(gates)
+        dh0 = torch.empty_like(dh)
+        dc0 = torch.empty_like(dc)
+        sums = dc.new_empty(8 * used, 4 * n)
         run = backward_kernel(device, rows, parts)
         run(
             CLUSTER * used,
@@ -225,9 +203,7 @@ def backward(
 
 
 def persistent_lines() -> Iterator[str]:
-    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be
-    kept.
-    """
+    """Whether GPUs here run the persistent LSTM, and whether its build can be kept."""
     reasons = {library_instead(device) for device in devices()}
     for reason in sorted(filter(None, reasons)):
         yield (

@@ -8,9 +8,7 @@ from multigpu.kernels import build
 
 
 def tried_lines() -> Iterator[str]:
-    """Whether a CUDA graph can be captured, and Triton and NVRTC build a kernel: each is tried on
-    the first GPU.
-    """
+    """Whether a CUDA graph is captured, and Triton and NVRTC build a kernel, on the first GPU."""
 
     def graph() -> None:
         value = torch.zeros(8, device="cuda")

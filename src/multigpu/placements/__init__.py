@@ -1,6 +1,4 @@
-"""Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's
-name. Other packages may add some.
-"""
+"""Placements: modules here that define `PLACEMENT`, by file, and those that others add."""
 
 import importlib
 import pkgutil
@@ -29,23 +27,17 @@ def placements() -> dict[str, Placement]:
 
 
 def every_placement() -> dict[str, Placement]:
-    """Every placement by name: those of a file here or of another package, and those inside one
-    model (`stage_split`).
-    """
+    """Every placement by name, those inside one model (`stage_split`) among them."""
     return {**placements(), **SPLIT}
 
 
 def row_of(name: str) -> Placement | None:
-    """The row called `name`, None where there is none, no other read; a ValueError where another
-    package adds one that cannot be used.
-    """
+    """The row called `name`, or None; a ValueError where another package's cannot be used."""
     return SPLIT.get(name) or (_row(name) if name in FILES else ADDED.get(name))
 
 
 def find_placement(name: str) -> Placement:
-    """The row called `name` (`every_placement`); a ValueError where there is no such placement, or
-    as `row_of`.
-    """
+    """The row called `name`; a ValueError where there is none, or as `row_of`."""
     if (row := row_of(name)) is None:
         raise ValueError(
             f"unknown placement {name!r}: choose one of {', '.join(every_placement())}, or install"

@@ -1,6 +1,4 @@
-"""Count what a placement keeps on one device between two steps, read off its row, and which
-placements a model then fits under.
-"""
+"""Count what a placement keeps on one device between two steps, by its row."""
 
 from collections import Counter
 from dataclasses import astuple, dataclass
@@ -31,9 +29,7 @@ class DeviceBytes:
 
 
 def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
-    """Count the bytes that the placement keeps on device `rank`, in PyTorch with a process a
-    device; a ValueError where stages of a model's graph have devices.
-    """
+    """Count bytes kept on device `rank` in PyTorch; a ValueError for stages of a graph."""
     placement = find_placement(run.placement)
     variables = model.variables
     devices = run.sharded_over or run.devices
@@ -86,9 +82,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
 
 
 def most_kept(run: Run, model: Model) -> int:
-    """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables
-    need for a part of the step.
-    """
+    """Bytes of the fullest device, activations aside, with what is gathered for a while."""
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)

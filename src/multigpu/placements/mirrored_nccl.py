@@ -1,4 +1,4 @@
-from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
+from multigpu.placements.row import IN_STRATEGY, MIRRORED, Look, Placement
 
 PLACEMENT = Placement(
     name="mirrored_nccl",
@@ -11,8 +11,6 @@ PLACEMENT = Placement(
     ),
     variables="replica",
     reduction="all_reduce",
-    engines=(
-        Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),
-    ),
-    refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
+    engines=(MIRRORED,),
+    refusals=IN_STRATEGY,
 )

@@ -1,4 +1,4 @@
-from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
+from multigpu.placements.row import IN_STRATEGY, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="multi_worker",
@@ -19,5 +19,5 @@ PLACEMENT = Placement(
             strategy="multi_worker",
         ),
     ),
-    refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
+    refusals=IN_STRATEGY,
 )

@@ -1,6 +1,4 @@
-"""A model that is parallel in itself: which device has which part, and the bytes one step then
-moves. Framework-free arithmetic.
-"""
+"""Which device has which part of a model, and the bytes a step moves. Plain arithmetic."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ EXACT_BYTES = {"fp64": 8}
 
 
 def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Begin and end of part `index` of `size` elements in `parts` parts that differ by at most one;
-    the first take the remainder.
-    """
+    """Begin and end of part `index` of `size` elements in `parts`; the first ones take the rest."""
     share, rest = divmod(size, parts)
     begin = index * share + min(index, rest)
     return begin, begin + share + (index < rest)
@@ -45,9 +41,7 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
     sums = [0.0, *accumulate(work)]
 
     def cut(join: Callable[[float, float], float], limit: float) -> tuple[float, list[int]]:
-        """The least `join` of the loads of all stretches, none above `limit`, and where each
-        ends.
-        """
+        """The least `join` of all stretches' loads, none above `limit`, and where they end."""
 
         @cache
         def best(parts: int, end: int) -> tuple[float, list[int]]:
@@ -85,9 +79,7 @@ class SectionCrossing:
 
 
 def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
-    """Return the tensors that travel between devices when section i runs on device `places[i]`;
-    once to each device, however many sections take it there.
-    """
+    """Return the tensors that travel when section i runs on `places[i]`, once a device."""
     found = []
     for section, start in zip(sections, places, strict=True):
         for name, size in section.gives.items():
@@ -107,9 +99,7 @@ def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
 
 
 def section_places(model: Model, devices: int) -> list[int]:
-    """The device of each of the model's sections, balanced for one row with one look-up in each
-    table (sides of equal lengths).
-    """
+    """The device of each of the model's sections, balanced by their work for one row."""
     return stages_of([sum(section.work.values()) for section in model.sections], devices)
 
 
@@ -142,9 +132,7 @@ def shared_in(sections: Sequence[Section]) -> list[str]:
 
 
 def shared_by_ends(run: Run, model: Model) -> int:
-    """Return the elements of variables that the first and the last stage of a pipeline both keep
-    (what a section gives `once`), 0 where one device has both.
-    """
+    """Return elements of variables that a pipeline's first and last device both keep."""
     gives = [size for section in model.sections for size in section.gives.values()]
     return sum(size.get("once", 0) for size in gives) if dims_of(run).degree > 1 else 0
 

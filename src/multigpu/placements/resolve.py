@@ -18,9 +18,7 @@ def shard_sizes(run: Run) -> list[int]:
 
 
 def semantics_of(run: Run) -> Semantics:
-    """Return the semantics of this Run's result: its placement's semantics, or within a tolerance
-    of them where gradients travel in 16 bits.
-    """
+    """Return the Run's semantics: its placement's, with what its own fields change."""
     semantics = find_placement(run.placement).semantics.sent_in(run.wire_dtype)
     if run.local_steps is None:
         return semantics

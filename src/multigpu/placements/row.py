@@ -47,9 +47,7 @@ class Engine(Data):
 
 
 class Look(NamedTuple):
-    """A placement's place in every order, from nothing shared to the host, label, colour (3:1 on
-    white and #121212) and marker.
-    """
+    """A placement's place in orders, label, colour (3:1 on white and #121212) and marker."""
 
     order: int
     label: str
@@ -69,10 +67,16 @@ DISPATCHED = Engine(processes="one")
 IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))
 """TensorFlow with one process, all towers in its one graph."""
 
+MIRRORED = Engine(
+    framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"
+)
+"""TensorFlow's own MirroredStrategy, in one process."""
+
 OUTSIDE_A_GRAPH = (
     "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
 )
 OWN_COLLECTIVE = "compiled, the strategy would put its own collective in the row's place"
+IN_STRATEGY = {"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE}
 KERNEL_BY_KERNEL = dict.fromkeys(
     ("compiled", "captured", "compiled_captured"),
     "its sends and receives are tested kernel by kernel only; replicated_allreduce reduces the"
@@ -132,18 +136,14 @@ class Placement(Data):
 
     @property
     def travels(self) -> Literal["nothing", "rows", "tables", "activations"]:
-        """The kind of data that an embedding sends to a replica each step, or parts of one model
-        each other.
-        """
+        """What an embedding sends to a replica each step, or parts of one model each other."""
         if self.compute in ("sections", "split"):
             return "activations"
-        return (
-            "nothing"
-            if self.embeddings == "replica"
-            else "tables"
-            if self.lookup == "replica"
-            else "rows"
-        )
+        if self.embeddings == "replica":
+            return "nothing"
+        if self.lookup == "replica":
+            return "tables"
+        return "rows"
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -155,9 +155,7 @@ class Placement(Data):
 
     @property
     def uses_host(self) -> bool:
-        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or
-        updates (whoever feeds or dispatches).
-        """
+        """Whether the host keeps, gathers, merges or updates anything of the model."""
         return "host" in (self.variables, self.embeddings, self.lookup, self.reduction, self.update)
 
     @model_validator(mode="after")

@@ -1,6 +1,4 @@
-"""Placements inside one model: document 003's three, written by hand, and any other by one digit a
-stage.
-"""
+"""Placements inside one model: document 003's three, and any other by one digit a stage."""
 
 from __future__ import annotations
 
@@ -37,17 +35,13 @@ class SplitPlacement(Placement):
 
 
 def by_tower(graph: StageGraph) -> dict[str, int]:
-    """One tower a device, in the order in which they appear; what joins them, and look-ups in a
-    shared table, on the first.
-    """
+    """One tower a device, in order; what joins or is shared by towers, on the first."""
     places = {name: number for number, tower in enumerate(_towers(graph)) for name in tower}
     return _as_colocated(graph, places)
 
 
 def alternating(graph: StageGraph) -> dict[str, int]:
-    """Devices change from each stage of a tower to the next; every other tower begins on the
-    second; look-ups run where the table is.
-    """
+    """Change devices from stage to stage, each other tower the other way round."""
     return _as_colocated(
         graph,
         {
@@ -64,9 +58,7 @@ def _towers(graph: StageGraph) -> list[list[str]]:
 
 
 def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
-    """`places`, and the first device for all others, with stages that share a variable on the
-    device of the first of them.
-    """
+    """`places`, others on the first device, stages that share a variable together."""
     return {name: places.get(group[0], 0) for group in graph.together for name in group}
 
 
@@ -78,9 +70,7 @@ RULES: dict[str, Callable[[StageGraph], dict[str, int]]] = {
 
 
 def places_in(graph: StageGraph, run: Run, placement: SplitPlacement) -> dict[str, int]:
-    """Where the placement puts every stage of the graph, the host's included; a ValueError where
-    the Run's `stage_devices` cannot be carried out.
-    """
+    """Where every stage of the graph runs; a ValueError for impossible `stage_devices`."""
     if placement.split == "digits":
         return graph.check(parse_places(graph, run.stage_devices or ""), run.devices)
     return graph.check(RULES[placement.split](graph), max(run.devices, placement.at_most))
@@ -135,8 +125,6 @@ _ROWS = (
 )
 
 SPLIT = MappingProxyType({row.name: row for row in _ROWS})
-"""By name. No file is named after one: a row alone does not say how to draw or to predict them, a
-model's graph does.
-"""
+"""By name. A model's graph, and no row alone, says how to draw or to predict these."""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

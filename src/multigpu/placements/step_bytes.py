@@ -1,6 +1,4 @@
-"""The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients,
-inputs and predictions travel.
-"""
+"""The bytes of one step of a Run: its placement's, changed by what the Run asks for."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -33,9 +31,7 @@ def gradient_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run, model: Model) -> int:
-    """Return the bytes that slicing a global batch on the first device moves: images out,
-    predictions in and their gradients out, of all others.
-    """
+    """Return bytes of images out, predictions in and their gradients out, where sliced."""
     config = model.config
     image = config.channels * config.image_size**2 * item_bytes(run)
     prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)

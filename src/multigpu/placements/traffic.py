@@ -1,6 +1,4 @@
-"""Where each variable goes under a placement, and the bytes one step must then move, which every
-Record asserts against a count.
-"""
+"""Where each variable goes, and the bytes of one step, which every Record asserts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +6,10 @@ from dataclasses import dataclass
 from multigpu.collectives import find_algorithm
 from multigpu.placements.row import Home, Placement
 from multigpu.spec.model import Variable
-from multigpu.spec.stage_graph import HOST, ID_BYTES
+from multigpu.spec.stage_graph import HOST, ID_BYTES, direction
 
 REPLICA = -2
-"""The place of what has a copy on each device; HOST is the host's memory, and a device's place is
-its index.
-"""
+"""The place of what has a copy on each device; a device's place is its index."""
 SHARDED = -3
 """The place of what is cut into stretches, one a device."""
 
@@ -43,9 +39,7 @@ an all_gather, (P-1)/P of what each brings to a reduce_scatter).
 
 @dataclass(frozen=True)
 class Assigned:
-    """A variable's places: where it lives, where its rows are gathered (embeddings), where it is
-    updated.
-    """
+    """A variable's places: where it lives, is looked up by row, and is updated."""
 
     variable: Variable
     home: int
@@ -102,9 +96,7 @@ def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[li
 def cut_elements(
     placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int
 ) -> int:
-    """Elements of all variables, filled up to be cut over the devices: each along its first axis,
-    or for the update alone end to end, all of them or bucket by bucket.
-    """
+    """Elements of all variables, filled up to be cut over the devices as the placement does."""
     if placement.variables == "sharded":
         return sum(
             v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables
@@ -114,9 +106,7 @@ def cut_elements(
 
 
 def scattered_together(variables: Sequence[Variable], item_bytes: int) -> list[list[Variable]]:
-    """The variables whose gradients are scattered in one message while backward runs, as it makes
-    them: last ones first.
-    """
+    """The variables whose gradients are scattered in one message, last ones first."""
     made = variables[::-1]
     sizes = [variable.elements * item_bytes for variable in made]
     return [[made[i] for i in group] for group in neighbours(sizes, BUCKET_MIB, FIRST_BUCKET_MIB)]
@@ -156,38 +146,28 @@ def predicted_bytes(
 
     lookups: of each replica, embedding variable -> rows it looks up in this step (padding
         included). gradient_rows: likewise distinct rows, where embedding gradients are sparse:
-            these travel, each with its id. None: one row a look-up, or the whole table.
+        these travel, each with its id. None: one row a look-up, or the whole table.
 
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a
     device (its own copy is not copied); gradients the same way back. An embedding looked up at
     home: rows instead of S, and ids to the device that gathers rows or adds up their gradients.
-        Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves
-        too; scattered sums: all
-    of it (`cut_elements`) once from each replica, and each one's stretch of the new values, or of
-    cut variables twice; by an algorithm written out, what its formula says. An update elsewhere
-    than at home also brings the table there and the new value back.
+    Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves too;
+    scattered sums: all of it (`cut_elements`) once from each replica, and each one's stretch of the
+    new values, or of cut variables twice; by an algorithm written out, what its formula says. An
+    update elsewhere than at home also brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
     if placement.reduction == "reduce_scatter":
-        size, uses = (
-            cut_elements(placement, variables, item_bytes, replicas) * item_bytes,
-            2 if placement.variables == "sharded" else 1,
-        )
+        size = cut_elements(placement, variables, item_bytes, replicas) * item_bytes
+        uses = 2 if placement.variables == "sharded" else 1
         return (
             {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
         )
 
     def copy(source: int, target: int, count: int) -> None:
         if source != target:
-            kind = (
-                "host_to_device"
-                if source == HOST
-                else "device_to_host"
-                if target == HOST
-                else "device_to_device"
-            )
-            moved[kind] += count
+            moved[direction(source, target)] += count
 
     for a in assign(placement, variables, replicas):
         size = a.variable.elements * item_bytes

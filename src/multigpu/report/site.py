@@ -20,7 +20,6 @@ from multigpu import paths
 from multigpu.grids import GRIDS, grid_file
 from multigpu.grids.expand import read_entries
 from multigpu.lazy import LazyMapping
-from multigpu.placements.pictures import placements_page
 from multigpu.plugins import PluginRegistry
 from multigpu.records.cache import cached_on_disk
 from multigpu.records.record import Record, RecordStore
@@ -113,7 +112,6 @@ def grids_page() -> str:
 
 FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
     {
-        "placements": lambda: placements_page,
         "faults": lambda: faults_page,
         "grids": lambda: grids_page,
     },

@@ -16,6 +16,14 @@ HOST = -1
 ID_BYTES = 8
 """Of one id that is looked up in a table."""
 
+
+def direction(start: int, end: int) -> str:
+    """The kind of traffic (`placements.traffic.KINDS`) of a copy between two places."""
+    if start == HOST:
+        return "host_to_device"
+    return "device_to_host" if end == HOST else "device_to_device"
+
+
 Places = Mapping[str, int]
 """Stage -> the device that runs it, forward and backward (HOST: the host's processor)."""
 
@@ -162,18 +170,10 @@ class StageGraph:
         """
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
-            there = (
-                "host_to_device"
-                if one.start == HOST
-                else "device_to_host"
-                if one.end == HOST
-                else "device_to_device"
-            )
+            there = direction(one.start, one.end)
             kinds[there] = kinds.get(there, 0) + one.bytes
             if one.gradient:
-                back = {"host_to_device": "device_to_host", "device_to_host": "host_to_device"}.get(
-                    there, there
-                )
+                back = direction(one.end, one.start)
                 kinds[back] = kinds.get(back, 0) + one.bytes
         return kinds
 

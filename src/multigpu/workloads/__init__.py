@@ -1,6 +1,4 @@
-"""Workloads, discovered by folder: a package here that defines `WORKLOAD` is one, of the folder's
-name. Other packages may add some.
-"""
+"""Workloads: packages here that define `WORKLOAD`, by folder, and those that others add."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def _found(folder: str) -> Workload:
 
 
 def _built(workload: Workload, package: str) -> Workload:
-    """The workload itself, if its builders are there; else a ValueError (an ImportError where there
-    is no such package).
-    """
+    """The workload itself; a ValueError or an ImportError where its builders are missing."""
     for framework in workload.frameworks:
         if find_spec(f"{package}.{framework}") is None:
             raise ValueError(
@@ -49,29 +45,21 @@ FOREIGN = ADDED.foreign
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name, those of other distributions last; a package is imported when its
-    workload is asked for, and a model described when it is.
-    """
+    """Every workload by name; packages are imported, and models described, when asked for."""
     makers = {folder: partial(_found, folder) for folder in FOLDERS}
     makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
     return LazyMapping(dict(sorted(makers.items())), ADDED)
 
 
 def part_of(workload: str, part: str) -> str:
-    """The full name of the module that is called `part` ("torch", "evaluate") in a workload's
-    package.
-    """
-    return (
-        f"{__name__}.{workload}.{part}"
-        if workload in FOLDERS
-        else f"{ADDED.module(workload)}.{part}"
-    )
+    """The full name of the module `part` ("torch", "evaluate") of a workload's package."""
+    if workload in FOLDERS:
+        return f"{__name__}.{workload}.{part}"
+    return f"{ADDED.module(workload)}.{part}"
 
 
 def find_workload(name: str) -> Workload:
-    """The workload called `name`; a ValueError where it is unknown, or another package adds it and
-    it cannot be used.
-    """
+    """The workload called `name`; a ValueError where it is unknown or cannot be used."""
     if name not in workloads():
         raise ValueError(
             f"unknown workload {name!r}: choose one of {', '.join(workloads())}, or install the"
@@ -81,9 +69,7 @@ def find_workload(name: str) -> Workload:
 
 
 def find_model(workload: str, model: str) -> Model:
-    """The description of `model`; a ValueError as `find_workload`, or where the model is
-    unknown.
-    """
+    """The description of `model`; a ValueError where it, or its workload, is unknown."""
     models = find_workload(workload).models
     if model not in models:
         raise ValueError(
@@ -93,9 +79,7 @@ def find_model(workload: str, model: str) -> Model:
 
 
 def description_of(run: Run) -> Model:
-    """The description of the Run's model, over sequences of the Run's length; a ValueError as
-    `find_model`.
-    """
+    """The Run's model, over sequences of its length; a ValueError as `find_model`."""
     return find_model(run.workload, run.model).at(run.sequence_length)
 
 

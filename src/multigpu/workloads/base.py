@@ -1,6 +1,4 @@
-"""A family of models with one kind of input, as a package of it declares itself: the `WORKLOAD` of
-its `__init__.py`. The classes of a model's description are those of `spec.model`.
-"""
+"""A family of models with one kind of input, the `WORKLOAD` of its package."""
 
 from __future__ import annotations
 

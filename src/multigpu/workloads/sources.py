@@ -19,9 +19,7 @@ DRAWN = (
 
 
 def check_inputs(runs: Iterable[Run]) -> None:
-    """Make the source of every kind of input once; a library that reads one and is not installed is
-    refused as a file is.
-    """
+    """Make each kind of input once; a ValueError where a file or a library is missing."""
     seen = set()
     for run in runs:
         kind = (
@@ -51,7 +49,5 @@ def check_inputs(runs: Iterable[Run]) -> None:
 
 
 def open_source(run: Run) -> Source:
-    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
-    read, or their reader is missing.
-    """
+    """The Run's input; a ValueError, OSError or ImportError where it cannot be read."""
     return workloads()[run.workload].inputs[run.inputs](run, description_of(run))

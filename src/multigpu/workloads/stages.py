@@ -15,9 +15,7 @@ def graph_of(run: Run) -> StageGraph:
 
 
 def places_of(run: Run) -> dict[str, int]:
-    """Where every stage of the Run runs, the host's included; a ValueError where its
-    `stage_devices` cannot be carried out.
-    """
+    """Where every stage of the Run runs, with the host's; a ValueError as `places_in`."""
     placement = find_placement(run.placement)
     assert isinstance(placement, SplitPlacement)
     return places_in(graph_of(run), run, placement)

@@ -14,9 +14,7 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """How a Run wants its model computed. dtype: of variables; compute: of products. even: all
-    sentences have one length, unpadded.
-    """
+    """How a model is computed. dtype: of variables; compute: of products; even: unpadded."""
 
     cuda: bool
     dtype: tf.DType
@@ -36,9 +34,7 @@ class StepModule(ABC):
     statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """The order of axes that TensorFlow wants in memory, of convolutions [*window, channels,
-        filters]; None: the description's own.
-        """
+        """TensorFlow's order of axes ([*window, channels, filters]); None: the description's."""
         return (*range(2, len(variable.shape)), 1, 0) if variable.kind == "convolution" else None
 
     @abstractmethod

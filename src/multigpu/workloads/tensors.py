@@ -23,9 +23,7 @@ def arithmetic_type(x: Tensor) -> torch.dtype:
 
 
 def of_kind(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    """A tensor of real numbers in this type, one of complex numbers in this precision, any other as
-    it is.
-    """
+    """Real numbers in this type, complex ones in this precision, others as they are."""
     if tensor.is_floating_point():
         return tensor.to(kind)
     return tensor.to(kind.to_complex()) if tensor.is_complex() else tensor

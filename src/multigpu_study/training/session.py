@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.timing import TimedWindow, run_window
 from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.captured import CapturedTrainer
@@ -45,9 +46,10 @@ class TrainingSession(Session):
         self, item: TrainingItem, seat: WorkerContext, threads: int, duties: Duties
     ) -> None:
         self.training, self.duties, self.folder = item.training, duties, item.folder
-        super().__init__(
+        opening = Opening(
             item.run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage
         )
+        super().__init__(opening)
 
     def shard_of(self, rank: int) -> int:
         return self.duties.shard(rank)
@@ -261,8 +263,8 @@ class TrainingSession(Session):
             "peak_memory_gib": device.peak_memory_gib(),
             "energy_j": after - before if after is not None and before is not None else None,
             "state": found.model_dump() if found else None,
-            "threads": self.threads,
-            "startup_s": self.startup_s,
+            "threads": self.opening.threads,
+            "startup_s": self.opening.startup_s,
             "build_s": self.build_s,
             **distances(
                 self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from multigpu.engines.common.session import Opening
 from multigpu.engines.torch import split
 from multigpu.engines.torch.host_store import SharedMemory
 from multigpu.engines.torch.session import Session
@@ -73,7 +74,7 @@ def fail(*arguments: Any, **named: Any) -> Any:
 
 
 def build(run: Run, folder: Path) -> Session:
-    return Session(run, 0, 1, folder, 60.0, 0.0, lambda stage: None)
+    return Session(Opening(run, 0, 1, folder, 60.0, 0.0, lambda stage: None))
 
 
 # calls that come after the store has stood, and within its building, when its pages are locked

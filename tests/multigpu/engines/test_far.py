@@ -18,6 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from multigpu.engines.common.session import Opening
 from multigpu.engines.tensorflow import members, processes
 from multigpu.engines.tensorflow.members import KEY_VARIABLE, Gathering, attend, free_ports, join
 from multigpu.machine.cluster import Cluster, as_machine
@@ -185,9 +186,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(processes, "this_machine", lambda: machine)
 
     def session(gathering: Any) -> Any:
-        return processes.Session(
-            run, 0, 8, Path(os.devnull), 0.5, 0.0, lambda stage: None, gathering=gathering
-        )
+        opening = Opening(run, 0, 8, Path(os.devnull), 0.5, 0.0, lambda stage: None)
+        return processes.Session(opening, gathering=gathering)
 
     return session, here
 

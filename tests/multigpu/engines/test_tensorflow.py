@@ -10,6 +10,7 @@ import pytest
 
 from multigpu.build import build_run
 from multigpu.cli.main import main
+from multigpu.engines.common.session import Opening
 from multigpu.inputs.encoded import jpeg_folder, made_folder
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
@@ -153,7 +154,7 @@ def test_a_session_whose_building_fails_gives_back_its_feed(
     drawn = {"data": None, "inputs": "synthetic", "input_workers": None, "prefetch": 0}
     run = make(tmp_path, **drawn)
     with pytest.raises(MemoryError, match="planted"):
-        Session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
+        Session(Opening(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None))
     assert len(closed) == 1
 
 

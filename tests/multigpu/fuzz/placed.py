@@ -21,6 +21,7 @@ PATIENCE_S = 30.0
 
 def serve(rank: int, count: int, meeting: str, line: Connection) -> None:
     """One process: compare each Run that comes with one process, until the line ends."""
+    from multigpu.engines.common.session import Opening
     from multigpu.engines.torch.checked import equivalence
     from multigpu.workloads.own.description import know
 
@@ -36,7 +37,8 @@ def serve(rank: int, count: int, meeting: str, line: Connection) -> None:
         folder, run, shared = asked
         know(folder)
         try:
-            found = equivalence(run, rank, 1, shared, PATIENCE_S)
+            opening = Opening(run, rank, 1, shared, PATIENCE_S, 0.0, lambda stage: None)
+            found = equivalence(opening)
             line.send((found and found.model_dump(), ""))
         except BaseException:
             line.send((None, traceback.format_exc()))

@@ -2,8 +2,8 @@
 receives (document 002's peer to peer).
 
 For N bytes and P processes: 1 latency term, the fewest possible; NP(P-1) in all, P/2 times the
-    others' 2N(P-1). Every process needs room
-for P tensors, and adds them up in the order of ranks, so that all make the same bits.
+others' 2N(P-1). Every process needs room for P tensors, and adds them up in the order of ranks, so
+that all make the same bits.
 
 With compression, elements travel as bf16 or fp16, N the bytes on the wire. Each process also rounds
 its own, or processes would differ. For elements x_r with A = sum |x_r|, u the wire's unit roundoff
@@ -20,9 +20,7 @@ from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
-    """Send `sent` to all, and put the sum of what all sent into `tensor`, added in its type and in
-    the order of ranks.
-    """
+    """Send `sent` to all, and put the sum of what all sent, in ranks' order, into `tensor`."""
     peers = [rank for rank in range(transport.size) if rank != transport.rank]
     received = [sent.new_empty(sent.numel()) for _ in peers]
     transport.exchange([(peer, sent) for peer in peers], list(zip(peers, received, strict=True)))

@@ -37,9 +37,8 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """Return a Run's comparison as parts of a Record hold it; a process compares a way once,
-    however long it is timed or traced, and not at all where an earlier launch did
-    (`EQUALITY_KNOWN`).
+    """Return a Run's comparison as parts of a Record hold it. A process compares a way once,
+    however long it is timed, and never where an earlier launch did (`EQUALITY_KNOWN`).
     """
     if os.environ.get(EQUALITY_KNOWN):
         return {"equivalence": None}
@@ -53,18 +52,14 @@ def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, 
 
 
 def compared(run: Run, precision: str, any_rows: bool) -> Run:
-    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
-    few samples.
-    """
+    """The Run whose steps are compared: on few samples, in a precision that shows errors."""
     size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
     form = "eager" if run.framework == "torch" else run.execution
     return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
 
 
 def relative(apart: float, moved: float) -> float:
-    """Return the norm of a difference over the norm of the reference's update, from their squares;
-    without an update, 0 where there is no difference and 1 else.
-    """
+    """Return a difference over the update, from squared norms; without update 0 or 1."""
     return float((apart / moved) ** 0.5) if moved else float(apart > 0)
 
 

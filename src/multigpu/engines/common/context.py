@@ -1,6 +1,4 @@
-"""Share the context of a trainer among frameworks: what follows from a Run alone, and how a user's
-model is compared. Imports no framework.
-"""
+"""Share what follows from a Run alone among frameworks. Imports no framework."""
 
 import contextlib
 import time
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from multigpu.engines.common.numbers import StepNumbers
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
 from multigpu.machine.machine import DeviceState
@@ -27,9 +25,7 @@ from multigpu.workloads.sources import open_source
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that a trainer may know of its Run; engines add their devices. closing: what its end
-    gives back, however far building came.
-    """
+    """What follows from a Run for its trainer. closing: what its end gives back."""
 
     run: Run
     closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
@@ -95,9 +91,7 @@ class Carries:
 
 
 def check_carried(trainer: type[Any], placement: Placement) -> None:
-    """Refuse (`Unsupported`) a row that says what its trainer would ignore: it would be measured
-    and shown as another placement than it is.
-    """
+    """Refuse (`Unsupported`) a row that says what its trainer would ignore."""
     if field := trainer.carries.ignored(placement):
         raise Unsupported(
             f"placement {placement.name!r} says {field}, which {trainer.__name__} does not carry"
@@ -117,9 +111,7 @@ def all_replicated(placement: Placement) -> bool:
 
 
 class RunSession:
-    """One process's side of a Run. one_shard: a step has one for all devices, its units counted
-    once. told: what else each part says.
-    """
+    """One process's side of a Run. one_shard: of a step for all devices. told: to each part."""
 
     one_shard = False
     devices: Any
@@ -128,17 +120,17 @@ class RunSession:
     warmup_s: float
     build_s: float
 
-    def __init__(self, run: Run, threads: int, startup_s: float, stage: Stage) -> None:
+    def __init__(self, opening: Opening) -> None:
         self.began = time.perf_counter()
-        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = open_source(run)
+        self.opening = opening
+        self.run = opening.run
+        self.stage = opening.stage
+        self.source: Source = open_source(self.run)
         self.batches: dict[int, list[Batch]] = {}
         self.told: dict[str, Any] = {}
 
     def build(self, make: Callable[[], Any]) -> None:
-        """Make the trainer. Where that fails, what the session holds is given back: nobody else
-        can, since whoever asked for it never got it.
-        """
+        """Make the trainer, and give back what the session holds where that fails."""
         try:
             self.stage("build")
             self.trainer = make()
@@ -162,9 +154,7 @@ class RunSession:
         return shards
 
     def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> StepNumbers:
-        """Return the framework-free figures of the replica at `place` among those of this process,
-        after the timed steps.
-        """
+        """Return the figures of the replica at `place` in this process, after the timed steps."""
         first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
         batches = [
             self.batches[index][place] for index in range(first, first + self.run.timed_steps)
@@ -176,8 +166,8 @@ class RunSession:
             "lookups": self.batches[0][place].lookups,
             "moved": self.moved if place == 0 else {},
             "state": state.model_dump() if state else None,
-            "threads": self.threads,
-            "startup_s": self.startup_s,
+            "threads": self.opening.threads,
+            "startup_s": self.opening.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
         }

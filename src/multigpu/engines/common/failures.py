@@ -26,31 +26,23 @@ LOST_PEER = (
     "nccl",
     "gloo",
 )
-"""Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a
-cause.
-"""
+"""Words in the errors of a collective whose other end is gone: an echo, not a cause."""
 
 
 CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone
 
 
 class Stuck(Exception):
-    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch
-    must restart.
-    """
+    """A replica did not answer in time: the launch must restart, since it may wait for ever."""
 
 
 def is_echo(reason: str, status: Status = "failed") -> bool:
-    """Whether this failure only says that another replica has gone. A cause is none, whoever raised
-    it: NCCL's own memory may be full.
-    """
+    """Whether a failure only says that another replica has gone; a cause never does."""
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
 def status_of(error: BaseException) -> Fault:
-    """The status and the sentence for a Record of a Run that ended with `error`, decided without
-    importing its framework.
-    """
+    """The status of a Run that ended with `error`, and the sentence for its Record."""
     text = printable(" ".join(str(error).split()))
     status = _status(error, text.lower())
     text = f"{type(error).__name__}: {text}" if status == "failed" else text

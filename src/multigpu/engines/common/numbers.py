@@ -1,6 +1,4 @@
-"""Name what an engine tells of each replica of a Run: plain numbers, of which `session.measurement`
-makes the Record.
-"""
+"""Name the numbers that an engine tells of each replica (`session.measurement`)."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
@@ -28,9 +26,7 @@ class StepNumbers(TypedDict):
 
 
 class VariableNumbers(TypedDict):
-    """Norms of how far each variable moved, the sum of squares of where all began, and fingerprints
-    of where they ended.
-    """
+    """How far each variable moved, the sum of squares of all starts, and prints of all ends."""
 
     distance: dict[str, float]
     start_square: float

@@ -1,11 +1,10 @@
-"""Define the session that engines offer to the programs that measure, and turn its numbers into a
-Record's measurement.
-"""
+"""Define an engine's session, and turn its numbers into a Record's measurement."""
 
 import math
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,18 +27,29 @@ Stage = Callable[[str], None]
 """Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
 
 
-class Session(Protocol):
-    """One process's side of one Run, from its building (when it is made) to the numbers it
-    contributes to the Record.
+@dataclass(frozen=True)
+class Opening:
+    """What a session is opened with. threads: of each replica. shared: a folder in memory, one for
+    all replicas. timeout_s: how long processes wait for each other. startup_s: that this one took.
     """
+
+    run: Run
+    rank: int
+    threads: int
+    shared: Path
+    timeout_s: float
+    startup_s: float
+    stage: Stage
+
+
+class Session(Protocol):
+    """One process's side of one Run, from its building to the numbers for the Record."""
 
     def warm_up(self) -> None:
         """The first step, whose bytes are counted, and the rest of the warm-up."""
 
     def time(self) -> Sequence[Mapping[str, Any]]:
-        """The timed steps; what this process knows of each of its replicas, as plain numbers, by
-        rank: of a Run `ReplicaNumbers`.
-        """
+        """The timed steps; the numbers of each replica of this process (`ReplicaNumbers`)."""
         ...
 
     def close(self) -> None:
@@ -56,9 +66,7 @@ def open_session(
     stage: Stage,
     **hosts: Any,
 ) -> Session:
-    """The session of the Run's framework, imported now and not before: two never meet in one
-    process. threads: of each replica.
-    """
+    """Import the Run's framework and open its session. threads: of each replica."""
     # a process for each device of a TensorFlow Run is started by its session
     module = (
         "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
@@ -69,7 +77,8 @@ def open_session(
     if (compute := find_placement(run.placement).compute) == "stage":
         where = f"{plugins.declared('engines')[compute].value}.{run.framework}_engine"
     engine = import_for_good(where)
-    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
+    opening = Opening(run, rank, threads, shared, timeout_s, startup_s, stage)
+    return engine.Session(opening, **hosts)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
@@ -78,9 +87,7 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
 
 
 def joined_losses(run: Run, parts: Sequence[Mapping[str, Any]]) -> list[float]:
-    """The loss of each step over all replicas: shares of the joined mean add up, means of their own
-    are averaged.
-    """
+    """The loss of each step over all replicas: a sum of shares, or the mean of their own."""
     scale = 1.0 if find_placement(run.placement).semantics.facts.loss_is_shared else 1 / run.devices
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
@@ -103,9 +110,7 @@ def distances_moved(run: Run, parts: Sequence[Mapping[str, Any]]) -> dict[str, f
 
 
 def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
-    """Whether replicas, or copies of one part of a model, that must hold equal variables do; None:
-    there are none.
-    """
+    """Whether replicas that must hold equal variables do; None: there are none."""
     row = find_placement(run.placement)
     if row.variables == "replica" and semantics_of(run).agree_after(
         run.warmup_steps + run.timed_steps
@@ -125,9 +130,7 @@ HELD_GIB = (
 
 
 def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
-    """How far all variables moved over how far they were from zero; copies count once, by the
-    first.
-    """
+    """How far all variables moved over how far from zero they began; copies count once."""
     row = find_placement(run.placement)
     masters = (
         parts[:1]
@@ -141,9 +144,7 @@ def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
 
 
 def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Measurement:
-    """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were
-    no training.
-    """
+    """The Record's measurement from every replica's numbers; DidNotTrain: why it is none."""
     first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
     # until the timed steps and until their end; the same on all replicas that merge
     skipped = first.get("skipped")
@@ -154,10 +155,8 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
     if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
     # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
-    counted, uncounted = (
-        dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())),
-        first.get("uncounted"),
-    )
+    counted = dict(sum((Counter(part["moved"]) for part in parts), Counter[str]()))
+    uncounted = first.get("uncounted")
     predicted = step_bytes(
         run,
         description_of(run),

@@ -1,6 +1,4 @@
-"""Where a process stands, from the stacks that `faulthandler` writes: even of one that hangs inside
-a library, and of one that ends itself without a word. Imports no framework.
-"""
+"""Where a process stands, from the stacks that `faulthandler` writes. Imports no framework."""
 
 import contextlib
 import faulthandler

@@ -1,6 +1,4 @@
-"""How far each process of a launch is with the Run that it measures, in memory that the launcher
-reads at any time; what is told of replicas that do not get on. Imports no framework.
-"""
+"""Tell the launcher, in memory, how far each process is with its Run. Imports no framework."""
 
 import contextlib
 import mmap
@@ -100,9 +98,7 @@ def standings(memory: Path, key: str) -> list[Standing]:
 
 
 def with_stacks(found: Sequence[Standing], files: Sequence[Path]) -> list[Standing]:
-    """The same processes with their stacks, which each writes to its file when it is asked, even
-    inside a library's code.
-    """
+    """The same processes with their stacks, which each is asked to write to its file."""
     for standing in found:
         with contextlib.suppress(ProcessLookupError):
             os.kill(standing.process, DUMPING)
@@ -124,9 +120,7 @@ def ranks_told(ranks: Sequence[int]) -> str:
 
 
 def stuck(found: Sequence[Standing], now_s: float) -> str:
-    """Say which replicas do not get on, since when, in which of the user's own lines, and who waits
-    for them meanwhile.
-    """
+    """Say which replicas do not get on, since when and in which line, and who waits for them."""
     quiet_s = now_s - max(standing.since_s for standing in found)
     places: dict[str, list[int]] = {}
     waiting: dict[str, list[int]] = {}

@@ -43,9 +43,7 @@ def six_parts(ranks: Sequence[Timeline]) -> list[dict[Part, float]]:
 
 
 def last_arrivals(ranks: Sequence[Timeline]) -> dict[str, list[float]]:
-    """Return when the last rank came to each collective, by name; not of those that ranks count
-    differently, as sends and receives.
-    """
+    """Return when the last rank came to each collective that all count alike, by name."""
     found = {}
     for name, own in ranks[0].collectives.items():
         every = [rank.collectives.get(name, []) for rank in ranks]
@@ -80,9 +78,7 @@ def _parts_of(rank: Timeline, arrived: dict[str, list[float]]) -> dict[Part, flo
 
 
 def with_parts(parts: Sequence[dict[str, Any]], replicas: list[Any]) -> list[Any]:
-    """Return the replicas of a trace with the six parts of each of their steps, where every rank's
-    part of the trace holds its timelines.
-    """
+    """Return a trace's replicas, each step with its six parts if all ranks have timelines."""
     timelines = [[Timeline(**one) for one in part.get("timelines", [])] for part in parts]
     if not timelines or not all(timelines) or len({len(own) for own in timelines}) > 1:
         return replicas

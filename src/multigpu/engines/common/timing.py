@@ -1,6 +1,4 @@
-"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice; and
-which steps after them are traced.
-"""
+"""The clock of a Run, without a framework, and which steps after it are traced."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ DISAGREEMENT = 0.01
 
 
 class TimedDevice(Protocol):
-    """The operations that the clock needs of a device. A mark is a point on the device's own time
-    line.
-    """
+    """What the clock needs of a device. A mark is a point on the device's own time line."""
 
     def mark(self) -> Any: ...
 
@@ -34,10 +30,11 @@ class TimedDevice(Protocol):
 @dataclass(frozen=True)
 class TimedWindow:
     """One stretch of steps on one replica.
+
     wall_s: host time from the barrier before the first step to the one after the device finished
-        the last. event_s: by the device's marks,
-    before the first step and after each. step_time_s: between them. results: what each step
-    returned.
+        the last.
+    event_s: by the device's marks, before the first step and after each. step_time_s: between them.
+    results: what each step returned.
     """
 
     wall_s: float
@@ -76,9 +73,7 @@ def run_window(
 
 
 def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
-    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall
-    clock by more than 1%.
-    """
+    """Say where the slowest replica's events and the wall clock differ by more than 1%."""
     difference = abs(max(event_time_s) - wall_s) / wall_s
     return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
 
@@ -95,9 +90,10 @@ def training_fault(
     """Why these steps were no training, or None. Training moves every variable, and no two
     consecutive steps on a moving model give the same loss to the last bit, as long as there is
     something to learn (`LEARNED`).
+
     losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its
-        start. left_out: steps whose update was
-    left out because a gradient overflowed: they leave the loss as it was.
+        start.
+    left_out: steps without update, because a gradient overflowed: they leave the loss as it was.
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
     if bad:
@@ -116,16 +112,12 @@ def training_fault(
 
 
 def before_window(run: Run, first: int) -> int:
-    """The step that warms the profiler up, just before the first traced one; `first` unless the Run
-    chooses its window.
-    """
+    """The step before the first traced one, which warms the profiler up."""
     return first if run.traced_from is None else max(first, run.traced_from - 1)
 
 
 def advance(run: Run, step: Callable[[int], Any], first: int) -> int:
-    """Train on, neither timed nor traced, from step `first` to the one before the Run's window, and
-    say which that is.
-    """
+    """Train on from step `first` to the one before the Run's window, and say which that is."""
     last = before_window(run, first)
     for index in range(first, last):
         step(index)

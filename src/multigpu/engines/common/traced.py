@@ -1,6 +1,5 @@
-"""From what a profiler says of a few steps to what a Record keeps of it, of every framework:
-`replica_trace` makes a replica's part of what its devices did (`Activity`) and when the host worked
-(`Host`), and `joined` puts the replicas on one clock.
+"""From a profiler's words on a few steps to what a Record keeps, for every framework:
+`replica_trace` makes a replica's part, and `joined` puts all on one clock.
 """
 
 import gzip
@@ -33,9 +32,7 @@ from multigpu.records.trace import (
 from multigpu.spec.run import Run
 
 TRACES = "MULTIGPU_TRACES"
-"""The environment variable that names a folder for full traces: Chrome's format, as Perfetto reads
-it, or XSpace, as XProf does.
-"""
+"""Names a folder for full traces, as Perfetto (Chrome's format) or XProf (XSpace) reads them."""
 
 UPDATE_KERNEL = re.compile(
     r"fused_?(adam|sgd)|apply_?(adam|momentum|gradient_?descent)", re.IGNORECASE
@@ -67,9 +64,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Host:
-    """Work of the host itself (not launching, but summing and updating) for a replica in a phase of
-    a step.
-    """
+    """The host's own summing and updating for a replica in a phase of a step."""
 
     step: int
     phase: Phase
@@ -78,9 +73,7 @@ class Host:
 
 
 def keep_whole(run: Run, kind: str, trace: bytes) -> None:
-    """Write a profiler's whole trace, packed, where the environment asks for it. kind: what its
-    file's name ends in.
-    """
+    """Write a profiler's whole trace, packed, to `NAME.kind.gz` if `TRACES` names a folder."""
     if folder := os.environ.get(TRACES):
         Path(folder).mkdir(parents=True, exist_ok=True)
         label = re.sub(r"[^A-Za-z0-9.]+", "-", run.label()).strip("-")
@@ -134,8 +127,7 @@ def named_phases(
 
 def _phases(step: Sequence[Activity], host: Sequence[Host]) -> dict[Phase, Span]:
     """(start, end) of each phase in ns, from the first to the last thing launched in it.
-    Collectives launched during backward are the merge's, so backward ends with its own kernels and
-    not with a wait for other replicas.
+    Collectives launched during backward are the merge's: backward ends with its own kernels.
     """
     spans: dict[Phase, list[Span]] = defaultdict(list)
     for a in step:
@@ -157,9 +149,7 @@ def replica_trace(
     missing: Missing,
     lead_ns: int | None = None,
 ) -> dict[str, Any]:
-    """One replica's part of a trace as plain numbers, for `joined`. steps: begin and end of each
-    call on the host, in ns.
-    """
+    """One replica's part of a trace, for `joined`. steps: each call on the host, in ns."""
     origin = steps[0][0] if steps else 0
 
     def seconds(span: Span) -> tuple[float, float]:
@@ -224,9 +214,7 @@ def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals:
 
 
 def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, float]]:
-    """The replica's dearest kernels: name, calls, seconds, shortest, longest. More than a Record
-    keeps, since replicas may differ.
-    """
+    """The replica's dearest kernels: name, calls, seconds, shortest, longest."""
     times: dict[str, list[float]] = defaultdict(list)
     for a in activities:
         if a.kernel:
@@ -259,9 +247,7 @@ def host_totals(activities: Iterable[Activity]) -> list[dict[str, Any]]:
 
 
 def short_name(name: str, most: int = 72) -> str:
-    """A kernel's name without return type, namespaces and what follows its first bracket, but with
-    its functor's, at most `most` long.
-    """
+    """A kernel's name with its functor's, without return type, namespaces and arguments."""
     name = name.replace("(anonymous namespace)::", "")
     base = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip() or name
     functor = re.search(r"(\w*(?:Functor|Op|_impl|_kernel_cuda)\w*)[<(>,{]", name[len(base) :])
@@ -271,9 +257,7 @@ def short_name(name: str, most: int = 72) -> str:
 
 
 def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> TraceSummary:
-    """All replicas' parts on one clock, whose zero is the first start of a traced step over
-    them.
-    """
+    """All replicas' parts on one clock, whose zero is the first start of a traced step."""
     replicas = [(ReplicaTrace(**part["replica"]), part["origin_ns"]) for part in parts]
     first = min(part["origin_ns"] for part in parts)
     starts = [

@@ -1,16 +1,13 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one device
-on the global batch, rules in numpy.
-"""
+"""Compare one Run's first steps with one device on the global batch, rules in numpy."""
 
 import importlib
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
@@ -37,9 +34,7 @@ Arrays = dict[str, np.ndarray]
 def shard_gradients(
     module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType
 ) -> tuple[float, Arrays]:
-    """The sum of a shard's loss and its gradient by every variable, tables densified, all in
-    TensorFlow's layout.
-    """
+    """The sum of a shard's loss and its gradients, tables densified, in TensorFlow's layout."""
     dense: Tensors = {
         name: tf.constant(value, dtype)
         for name, value in values.items()
@@ -89,9 +84,8 @@ def update_plainly(
 def train_reference(
     context: Context, steps: Iterable[list[Shard]], ranks: list[int]
 ) -> tuple[Arrays, list[float]]:
-    """Variables (in the description's layout) after steps that accumulate the gradients of the
-    shards of `ranks`, and each step's loss. With all ranks this is training on the global batch;
-    with one, what an independent replica does.
+    """Variables, in the description's layout, after steps that accumulate the gradients of the
+    shards of `ranks` (all: the global batch), and each step's loss.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
     module = build_module(context.run, form_of(context.run, devices, context.even))
@@ -147,10 +141,8 @@ def _compared(check: Run) -> tuple[float, int]:
         }
         distances = []
         for ranks in groups:
-            expected, found = (
-                train_reference(context, shards, ranks)[0],
-                trainer.full_values(ranks[0]),
-            )
+            expected = train_reference(context, shards, ranks)[0]
+            found = trainer.full_values(ranks[0])
             apart = sum(squared_distance(found[name], value) for name, value in expected.items())
             moved = sum(squared_distance(value, initial[name]) for name, value in expected.items())
             distances.append(relative(apart, moved))
@@ -160,23 +152,15 @@ def _compared(check: Run) -> tuple[float, int]:
 class Session(session.Session):
     """As any other, once its placement was compared; what the comparison took is in no time."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
+    def __init__(self, opening: Opening) -> None:
+        run = opening.run
         if run.processes != "one":
             raise Unsupported(
                 "a user's Keras model is trained by one process for all devices: leave"
                 " processes out"
             )
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
-        stage("compared")
+        opening.stage("compared")
         found = told_once(run, lambda: equivalence(run))
-        super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
+        super().__init__(opening)
         self.told = found

@@ -1,16 +1,16 @@
-"""The coordinator of an asynchronous parameter server: it schedules one function for every shard
-and never waits for a worker's sake.
-The library chooses who computes what: a shard's arrays travel with its function. Variables, losses
-    and statistics stand on the server.
+"""The coordinator of an asynchronous parameter server, which schedules one function for every shard
+and waits for no worker. The library chooses who computes what: a shard's arrays travel with its
+function. Variables, losses and statistics stand on the server.
 """
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening, Stage
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard, drawn, seed_of
@@ -31,9 +31,7 @@ AHEAD = 8
 
 
 class ClusterDevices(Devices):
-    """The server's memory as the host; place 0 is the device of whichever worker a function runs
-    on.
-    """
+    """The server's memory as the host; place 0 is the device of the worker that computes."""
 
     def __init__(self, run: Run, coordinator: Any) -> None:
         self._set_up(run, tuple(range(run.devices)))
@@ -55,9 +53,7 @@ class ClusterDevices(Devices):
 
 
 class ShardFeed:
-    """Shards as they are scheduled: arrays in the coordinator's memory, seeds for what is drawn.
-    Batches that repeat are kept.
-    """
+    """Shards in the coordinator's memory, seeds in place of draws. What repeats is kept."""
 
     def __init__(self, source: Source, replicas: int) -> None:
         self.source, self.replicas = source, replicas
@@ -86,9 +82,7 @@ class ShardFeed:
 
 
 class CoordinatedTrainer(StrategyTrainer):
-    """Every shard's step is one scheduled function, whose update is applied on the server as soon
-    as its gradients arrive.
-    """
+    """One scheduled function a shard, whose gradients the server applies as they arrive."""
 
     locking = True
     uncounted = (
@@ -115,9 +109,7 @@ class CoordinatedTrainer(StrategyTrainer):
         return self.devices.name(HOST)
 
     def _program_for(self, shard: Shard) -> Any:
-        """The function of shards like this one; what its input draws it draws itself, from the seed
-        in the array's place.
-        """
+        """The function of shards like this one, which draws from the seeds among its arrays."""
         laws = {
             name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)
         }
@@ -177,9 +169,7 @@ class CoordinatedTrainer(StrategyTrainer):
         return {}
 
     def loss_shares(self) -> list[list[float]]:
-        """[rank][step]: each shard's mean loss on what its worker had read. DidNotTrain: not
-        exactly one update a shard was applied.
-        """
+        """[rank][step]: each shard's mean loss. DidNotTrain: updates are not one a shard."""
         replicas = self.context.run.devices
         expected, applied = self.steps_done * replicas, int(self.applied.numpy())
         if applied != expected:
@@ -188,12 +178,16 @@ class CoordinatedTrainer(StrategyTrainer):
         return [[float(loss) for loss in column] for column in losses.T]
 
 
+def alone(run: Run, rank: int, threads: int, startup_s: float, stage: Stage) -> Opening:
+    """How a member's session is opened, which shares no memory and waits by its own means."""
+    return Opening(run, rank, threads, Path(), 0.0, startup_s, stage)
+
+
 class CoordinatorSession(Session):
     """The session of the coordinator, for all replicas."""
 
     def __init__(self, run: Run, order: dict[str, Any], startup_s: float, stage: Stage) -> None:
-        threads = order["threads"]
-        super().__init__(run, -1, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        super().__init__(alone(run, -1, order["threads"], startup_s, stage))
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         strategy = tf.distribute.ParameterServerStrategy(

@@ -1,6 +1,4 @@
-"""The devices of one TensorFlow process: GPUs, or logical CPU devices that stand in for them, and
-the host.
-"""
+"""The devices of one TensorFlow process: GPUs, or logical CPU devices, and the host."""
 
 import resource
 import time
@@ -46,9 +44,7 @@ def prepare(device_type: str, devices: int) -> None:
 
 
 def prepare_member(run: Run, threads: int) -> None:
-    """The same for one of a Run's several processes, which sees its own GPU at most. threads: of
-    the host, for one operation.
-    """
+    """The same for a process with at most one GPU. threads: of the host, for one operation."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -57,18 +53,14 @@ def prepare_member(run: Run, threads: int) -> None:
 
 
 def rewrite(arithmetic: bool) -> None:
-    """Set how TensorFlow may rewrite graphs from now on: sums and products (its default), but never
-    NHWC into NCHW.
-    """
+    """Let TensorFlow rewrite sums and products in graphs from now on, never NHWC into NCHW."""
     tf.config.optimizer.set_experimental_options(
         {"layout_optimizer": False, "arithmetic_optimization": arithmetic}
     )
 
 
 class Devices:
-    """The devices of one Run in this process, under its settings; the clock is the host's. ranks:
-    of the replicas on them, by place.
-    """
+    """One Run's devices in this process; the host's clock. ranks: of their replicas."""
 
     def __init__(self, run: Run) -> None:
         # the two kinds of threads of document 000's time; both are this process's for good
@@ -84,12 +76,10 @@ class Devices:
         # nothing of the study is placed softly; a user's model may hold what GPUs have no kernel
         # for, as for its loss in fp64
         tf.config.set_soft_device_placement(run.workload == "own")
-        self.run, self.cuda, self.ranks, self.count = (
-            run,
-            run.device_type == "cuda",
-            ranks,
-            len(ranks),
-        )
+        self.run = run
+        self.cuda = run.device_type == "cuda"
+        self.ranks = ranks
+        self.count = len(ranks)
         self.dtype = DTYPES[run.precision]
         self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
         if self.cuda:
@@ -118,9 +108,7 @@ class Devices:
         return tf.device(self.name(place))
 
     def mark(self) -> float:
-        """The host's clock: TensorFlow has no events between steps that would not drain the
-        devices.
-        """
+        """The host's clock: TensorFlow has no events that would not drain the devices."""
         return time.perf_counter()
 
     def seconds_between(self, first: float, last: float) -> float:
@@ -130,9 +118,7 @@ class Devices:
         tf.test.experimental.sync_devices()
 
     def peak_memory_gib(self, index: int) -> float:
-        """Most memory allocated on the GPU since the Run began; on CPUs the process's peak resident
-        set (it never falls).
-        """
+        """Most memory allocated on the GPU since the Run began; on CPUs the peak resident set."""
         if self.cuda:
             return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -23,9 +23,7 @@ from multigpu.workloads.tensorflow_module import Tensors
 
 @dataclass(frozen=True)
 class Shard:
-    """One replica's part of a step. Ids and lengths stand on the host too, as `<name>_host`
-    (lengths int32, as cuDNN wants).
-    """
+    """One replica's part of a step. Ids and int32 lengths are on the host too, as `NAME_host`."""
 
     batch: Batch
     tensors: Tensors
@@ -55,9 +53,7 @@ def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def slices_global_batch(run: Run) -> bool:
-    """Whether the first device holds the global batch of every step and slices it over the
-    replicas.
-    """
+    """Whether the first device holds each global batch and slices it over the replicas."""
     return find_placement(run.placement).loss == "gpu0"
 
 
@@ -71,9 +67,7 @@ def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
 
 
 class Feed(Feeding[list[Shard]]):
-    """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each
-    step's are joined on the first device.
-    """
+    """Shards of all replicas, copied in every step. join: on the first device, as one batch."""
 
     def __init__(
         self, source: Source, devices: Devices, mode: str | None = None, join: bool = False
@@ -111,11 +105,9 @@ class Feed(Feeding[list[Shard]]):
         """A new copy of `array` at `place`, in the Run's type where it is floating-point."""
         with self.devices.at(place):
             tensor = tf.constant(array)
-            return (
-                tf.cast(tensor, self.devices.dtype)
-                if tensor.dtype.is_floating
-                else tf.identity(tensor)
-            )
+            if tensor.dtype.is_floating:
+                return tf.cast(tensor, self.devices.dtype)
+            return tf.identity(tensor)
 
 
 def decoded(
@@ -126,9 +118,7 @@ def decoded(
     size: int,
     dtype: tf.DType,
 ) -> Tensors:
-    """One image as the model takes it, (3, size, size), from its file and its crop (left, top,
-    width, height).
-    """
+    """One image (3, size, size) from its file and its crop (left, top, width, height)."""
     # TensorFlow's order: row, column, height, width
     window = tf.stack([box[1], box[0], box[3], box[2]])
     pixels = tf.io.decode_and_crop_jpeg(tf.io.read_file(file), window, channels=3)
@@ -189,9 +179,7 @@ class DataFeed:
             return iter(found)
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, which must be the next, by rank; ValueError: a
-        file is no JPEG.
-        """
+        """Each replica's shard of `step`, which must be the next; ValueError: a file is no JPEG."""
         if step != self.next:
             raise RuntimeError(
                 f"tf.data gives batches in their order: step {self.next} comes next, not {step}"

@@ -1,6 +1,4 @@
-"""Inspect the graphs that TensorFlow made of a step: the graphs it partitioned by device, the
-copies between them, and where each part ran.
-"""
+"""Inspect the graphs of a step: partitions, the copies between them, where each part ran."""
 
 import math
 from collections import Counter
@@ -12,30 +10,24 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.placements.traffic import HOST
+from multigpu.spec.stage_graph import direction
 
 PARTS = ("read", "lookup", "compute", "merge", "update")
-"""The outermost name scopes of a step, below each of which stands the name of a variable (of a
-replica under "compute").
-"""
+"""The outermost name scopes of a step; next come a variable's name or a replica's number."""
 
 COLLECTIVES = ("CollectiveReduce", "CollectiveReduceV2", "NcclAllReduce")
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The partitioned graphs of one execution, and what the trace knew of outputs: node name ->
-    shape and type of each.
-    """
+    """The partitioned graphs of one execution; of each node the traced outputs."""
 
     nodes: list[Any]
     outputs: dict[str, list[tf.TensorSpec]]
 
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
-    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the
-    name of an argument of no other.
-    """
+    """Execute a function for the first time and keep its graphs. marker: its own argument."""
     eager.context().enable_run_metadata()
     try:
         execute()
@@ -71,9 +63,8 @@ def _source(of: str, nodes: dict[str, Any]) -> str:
 
 
 def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
-    """The shape of a tensor whose node an optimiser made (a cast and a reshape that changed places,
-    as under bf16, two sums in one, a folded constant), inferred from the nodes before it, back to
-    what the trace knows. LookupError: no shape follows; the sentence names the node.
+    """The shape of a tensor whose node an optimiser made (as under bf16), inferred from the nodes
+    before it, back to what the trace knows. LookupError: none follows; it names the node.
     """
     copied = tf.compat.v1.GraphDef()
     known: dict[str, tf.Tensor] = {}
@@ -156,9 +147,8 @@ def moved_bytes(
     graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]
 ) -> dict[str, int]:
     """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its
-    graphs; copies of arguments are feeding,
-    but for `ids`. unknown: "<table>_<replica>" -> distinct rows, which no trace knows. LookupError
-        names what cannot be sized.
+    graphs; copies of arguments but `ids` are feeding. unknown: "<table>_<replica>" -> distinct
+    rows, which no trace knows. LookupError names what cannot be sized.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved = Counter[str]()
@@ -177,12 +167,6 @@ def moved_bytes(
         name = tensor.partition(":")[0]
         if nodes[name].op == "_Arg" and name not in ids:
             continue
-        kind = (
-            "host_to_device"
-            if source == HOST
-            else "device_to_host"
-            if target == HOST
-            else "device_to_device"
-        )
-        moved[kind] += _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
+        size = _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
+        moved[direction(source, target)] += size
     return dict(+moved)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from multigpu.engines.common.failures import status_of
 from multigpu.engines.common.session import Stage, load_hook
-from multigpu.engines.tensorflow.coordinator import CoordinatorSession
+from multigpu.engines.tensorflow.coordinator import CoordinatorSession, alone
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
 from multigpu.engines.tensorflow.members import join
 from multigpu.engines.tensorflow.session import Session
@@ -28,9 +28,7 @@ from multigpu.spec.run import Run
 
 
 class OneDevice(Devices):
-    """The only device of a process that computes one of the Run's replicas. On CPUs the device and
-    the host are the same.
-    """
+    """The one device of a process with one replica. On CPUs it is the host."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self._set_up(run, (rank,))
@@ -46,9 +44,7 @@ class OneDevice(Devices):
         return super().state(0)  # the only GPU that this process sees, whatever the replica's rank
 
     def synchronise(self) -> None:
-        """A number brought back from the device comes after all that was asked of it (a member of a
-        cluster knows no other way).
-        """
+        """Bring a number back, which comes after all that was asked of the device before."""
         with self.at(0):
             (tf.random.uniform([]) + 1).numpy()
 
@@ -60,8 +56,7 @@ class MemberSession(Session):
         self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage
     ) -> None:
         self.pipe = pipe
-        rank, threads = order["rank"], order["threads"]
-        super().__init__(run, rank, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        super().__init__(alone(run, order["rank"], order["threads"], startup_s, stage))
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         library = tf.distribute.experimental.CommunicationImplementation
@@ -157,9 +152,7 @@ def serve(pipe: Line) -> None:
 
 
 def main() -> None:
-    """Entry point. It ends without TensorFlow's farewell, which would wait for processes that are
-    gone.
-    """
+    """Entry point. It ends without TensorFlow's farewell, which would wait for lost processes."""
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):

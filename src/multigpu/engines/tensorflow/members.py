@@ -48,9 +48,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def device_environment(device_type: str, place: int) -> dict[str, str]:
-    """Return the environment in which a process sees one GPU of this host alone (of those that this
-    process may use), or none (place -1, or CPUs).
-    """
+    """Return the environment in which a process sees one GPU of its host, or none (-1)."""
     if device_type == "cpu" or place < 0:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), place + 1)
@@ -81,9 +79,7 @@ def start_member(
 
 
 def end_members(processes: Processes) -> None:
-    """End them by process id: those that end by themselves, then politely, which leaves stacks in
-    the log, then surely.
-    """
+    """End them by process id: first let them end, then terminate (with stacks), then kill."""
     until = time.monotonic() + 3.0
     for kind in ("wait", "terminate", "kill"):
         for process in processes:
@@ -101,15 +97,11 @@ GREETING_S = (
 )
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
-"""In the environment of a host's program and of its members: the launch's name, by which
-connections to host 0 are let in.
-"""
+"""The launch's name in a program's and its members' environment lets them in to host 0."""
 
 
 def join(meeting_place: str, *greeting: Any) -> Line:
-    """A connection to host 0's program, which has heard this greeting; TimeoutError where nobody
-    answers.
-    """
+    """Connect to host 0's program and greet it; TimeoutError where nobody answers."""
     address, _, port = meeting_place.rpartition(":")
     try:
         connection = line_of(connect(address, int(port), ENTRY_S))
@@ -138,9 +130,7 @@ class Outpost:
 
 
 class Gathering:
-    """Host 0's program and all other hosts', for one launch, or TimeoutError. Leave it as a
-    context: the others then end as well.
-    """
+    """Host 0's program and all others of one launch, which end with this context."""
 
     def __init__(self, plan: Launch) -> None:
         self.address, self.place, self.key = plan.address, plan.gathering, plan.launch_id
@@ -194,9 +184,7 @@ class Gathering:
 
 
 def attend(plan: Launch) -> None:
-    """Run the program of every host but the first: what host 0's asks, until that is over or has
-    gone without a word (SystemExit).
-    """
+    """Do what host 0's program asks until it is over, or has gone without a word (SystemExit)."""
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
     members: list[Any] = []

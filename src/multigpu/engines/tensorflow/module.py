@@ -1,6 +1,4 @@
-"""Define the interface of a workload's model in TensorFlow: pure functions of values, with no
-variable and no device inside.
-"""
+"""Build a workload's model in TensorFlow as a Run wants it."""
 
 import importlib
 from typing import Literal

@@ -1,6 +1,4 @@
-"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in
-step and gathers. No TensorFlow here.
-"""
+"""Start a TensorFlow Run's several processes, keep them in step and gather. No TensorFlow."""
 
 import socket
 import subprocess
@@ -8,16 +6,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.tensorflow.members import Gathering, end_members, free_ports, start_member
 from multigpu.machine.line import Line
 from multigpu.machine.machine import this_machine
 from multigpu.placements import find_placement
 from multigpu.spec.errors import EndsProcess, Unsupported
-from multigpu.spec.run import Run
 
 # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
 # program's own watch ends it all
@@ -43,16 +39,12 @@ RAISED = {"out_of_memory": MemoryError, "unsupported": Unsupported, "timeout": T
 
 
 class Lost(EndsProcess):
-    """A member died without a word: this program ends too, and its launcher starts it and the Run
-    again.
-    """
+    """A member died without a word: the launcher starts this program and the Run again."""
 
 
 @dataclass
 class Member:
-    """A process of the group. rank: of the replica that it computes, -1 for a server or a
-    coordinator. process: None on another host.
-    """
+    """A process of the group. rank: of its replica, or -1. process: None on another host."""
 
     name: str
     rank: int
@@ -61,27 +53,17 @@ class Member:
 
 
 class Session:
-    """A Run with a process a device, as `engines.common.session.Session` wants it. TimeoutError:
-    members took too long; Lost: one was killed.
-    """
+    """A Run with a process a device. TimeoutError: members took too long; Lost: one was killed."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-        gathering: Gathering | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, gathering: Gathering | None = None) -> None:
+        run = opening.run
         if run.traced_steps:
             raise Unsupported(
                 f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not"
                 " traced; leave it out"
             )
-        self.deadline, self.timeout_s = time.monotonic() + SHARE * timeout_s, timeout_s
+        self.timeout_s = opening.timeout_s
+        self.deadline = time.monotonic() + SHARE * self.timeout_s
         self.run, self.gathering = run, gathering
         self.members: list[Member] = []
         self.far: set[int] = set()
@@ -94,7 +76,8 @@ class Session:
         roles = replicas if strategy == "multi_worker" else [("ps", -1), *replicas, ("chief", -1)]
         # replicas are dealt out host after host; who computes none is on the first
         per_host = (this_machine().processes_per_host if gathering else None) or run.devices
-        order = {"strategy": strategy, "threads": max(1, threads // min(run.devices, per_host))}
+        threads = max(1, opening.threads // min(run.devices, per_host))
+        order = {"strategy": strategy, "threads": threads}
         hosts = [max(rank, 0) // per_host for _, rank in roles]
         cluster: dict[str, list[str]] = {}
         for (role, _), address in zip(roles, self._addresses(hosts), strict=True):
@@ -129,9 +112,7 @@ class Session:
     def _start(
         self, role: str, rank: int, host: int, place: int, cluster: dict[str, list[str]]
     ) -> None:
-        """Start a process here, or have it started on its host, from where it will connect. place:
-        of its GPU on that host.
-        """
+        """Start a process here, or on its host. place: of its GPU on that host."""
         task = {"cluster": cluster, "task": {"type": role, "index": max(rank, 0)}}
         common: dict[str, Any] = {
             "task": task,
@@ -175,9 +156,7 @@ class Session:
         self._all("warm", self.members)
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps; what every member knows of its replicas, by rank. Who only serves is
-        asked when they are done.
-        """
+        """The timed steps: each replica's numbers by rank. Servers are asked when they are done."""
         steppers = [member for member in self.members if member.name == "chief 0"] or self.members
         servers = [member for member in self.members if member not in steppers]
         known: dict[int, dict[str, Any]] = {}
@@ -187,9 +166,7 @@ class Session:
         return [known[rank] for rank in sorted(known)]
 
     def _all(self, word: str, asked: list[Member]) -> list[Any]:
-        """Ask members for `word` and wait for their answers; on the way, let those go on together
-        that meet at a barrier.
-        """
+        """Ask members for `word` and wait for all answers, meeting barriers on the way."""
         with suppress(BrokenPipeError):
             for member in asked:
                 member.pipe.send(word)
@@ -221,9 +198,7 @@ class Session:
         return [answers[member.name] for member in asked]
 
     def _hear(self, member: Member) -> tuple[str, Any]:
-        """Receive one message of a member; a failure ends the Run, by the first cause among all
-        members.
-        """
+        """Receive one message of a member; a failure ends the Run by its first cause."""
         said = self._one(member)
         if said is not None and said[0] != "fault":
             return said

@@ -21,17 +21,13 @@ from multigpu.workloads.tensorflow_module import Tensors
 GROUP = 1000
 
 INSTANCES = itertools.count(1)
-"""One key a collective that this process traces: an instance keeps its first shape for as long as
-the process lives.
-"""
+"""One key a collective: an instance keeps its first shape for as long as the process lives."""
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica.
-    merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's
-        ring on CPUs); "copy": every replica gets
-    all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under
-    both, as rows with their ids.
+    """Variables, slots and update on every replica. Dense gradients are summed by one collective
+    (NCCL's on GPUs, TensorFlow's ring on CPUs), or by every replica from copies of all others', or
+    not at all. Sparse gradients travel as copies, as rows with their ids.
     """
 
     carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})

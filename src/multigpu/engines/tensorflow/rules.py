@@ -11,12 +11,10 @@ import tensorflow as tf
 from multigpu.spec.model import Optimizer
 
 # where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
-STEP, RATE, EPSILON, TERMS = (
-    0,
-    1,
-    2,
-    3,
-)
+STEP = 0
+RATE = 1
+EPSILON = 2
+TERMS = 3
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
@@ -45,9 +43,7 @@ def apply(
     numbers: tf.Tensor,
     locking: bool = False,
 ) -> None:
-    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates
-    that come at once wait for each other.
-    """
+    """Update `variable` and its slots by a dense gradient. locking: updates at once wait."""
     dtype = gradient.dtype
     if rule.name == "adamw":  # by the rule's own rate, not the corrected one
         shrunk = tf.constant(rule.rate * rule.weight_decay, dtype) * variable.read_value()
@@ -93,9 +89,7 @@ def apply_rows(
     rows: tf.Tensor,
     numbers: tf.Tensor,
 ) -> None:
-    """The dense rule's result where only `rows` (n, width) at distinct `ids` (n,) have a gradient;
-    slots of other rows decay too.
-    """
+    """The dense rule where only `rows` (n, width) at distinct `ids` (n,) have gradients."""
     if rule.weight_decay:
         raise NotImplementedError(
             "weight decay with sparse gradients: choose embedding_gradients 'dense'"

@@ -1,6 +1,4 @@
-"""Placements with one master a variable, on the host or on a device, and an update there or
-elsewhere.
-"""
+"""Placements with one master a variable, on the host or a device, updated there or elsewhere."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +16,7 @@ from multigpu.workloads.tensorflow_module import Tensors
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror
-    there, or the kernel would run at home.
-    """
+    """Towers read masters, which collect gradients; an update elsewhere works on a mirror."""
 
     carries = Carries({"host": (False,), "gpu0": (False,), "balanced": (False,)}, tables=True)
 
@@ -105,9 +101,7 @@ class ServerTrainer(Trainer):
                 self._update(a, rows, ids if self.context.sparse else None)
 
     def _ids_at(self, a: Assigned, tower: Tower, batch: Tensors) -> tf.Tensor:
-        """A replica's ids where the table is updated: the host has them from the batch, unless they
-        are deduplicated.
-        """
+        """A replica's ids where the table is updated; the host has those of the batch."""
         if a.update == HOST and not self.context.sparse:
             return tf.reshape(batch[f"{self.module.lookup_arrays[a.variable.name]}_host"], [-1])
         if self.context.sparse:
@@ -135,9 +129,9 @@ class ServerTrainer(Trainer):
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel in one graph (PyTorch's twin in `engines.torch.server` says more); shards are
-    joined (`feed.join_shards`). The module says `logits(values, images, statistics)`, (B, classes)
-    with the running statistics, and `loss_of(logits, labels)`, the sum.
+    """make_parallel in one graph (see PyTorch's twin), of joined shards. Modules say
+    `logits(values, images, statistics)`, (B, classes) and statistics, and `loss_of(logits,
+    labels)`, the sum.
     """
 
     carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))
@@ -174,9 +168,7 @@ class ParallelTrainer(ServerTrainer):
         return towers
 
     def _predict(self, rank: int, images: tf.Tensor) -> tuple[tf.GradientTape, tf.Tensor, Tensors]:
-        """A tower's forward pass: its tape, its predictions (b, classes) and the values that it
-        watched.
-        """
+        """A tower's forward pass: its tape, predictions (b, classes) and watched values."""
         values = self.pull(rank)
         with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
             statistics = {

@@ -1,6 +1,4 @@
-"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time,
-trace; and its logs for TensorBoard.
-"""
+"""One Run in one TensorFlow process: build, warm up, time, trace; logs for TensorBoard."""
 
 import itertools
 import os
@@ -16,7 +14,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.common.context import RunSession, all_replicated, check_carried
 from multigpu.engines.common.numbers import ReplicaNumbers, VariableNumbers
-from multigpu.engines.common.session import Stage, joined_losses
+from multigpu.engines.common.session import Opening, joined_losses
 from multigpu.engines.common.timing import advance, run_window
 from multigpu.engines.common.traced import keep_whole
 from multigpu.engines.ready import KEPT, ready_step_s
@@ -38,9 +36,7 @@ from multigpu.workloads import description_of
 
 
 def build_trainer(context: Context) -> Trainer:
-    """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer
-    does.
-    """
+    """The trainer of the Run's placement; `Unsupported` where no trainer does what it asks."""
     trainer = trainer_of(context.placement)
     check_carried(trainer, context.placement)
     return trainer(context)
@@ -56,22 +52,12 @@ def trainer_of(placement: Placement) -> type[Trainer]:
 
 
 class Session(RunSession):
-    """One process has one clock: step durations, and the window's, are the same for all
-    replicas.
-    """
+    """One Run in one process, whose one clock gives all replicas the same step durations."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        super().__init__(run, threads, startup_s, stage)
-        self.strategy, self.devices = self._set_up(rank)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        run = self.run
+        self.strategy, self.devices = self._set_up(opening.rank)
         dynamic = (
             description_of(run).unit == "words"
             and self.source.period != 1
@@ -85,9 +71,7 @@ class Session(RunSession):
         self.build(self._trainer)
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
-        """The strategy that must stand before all else in this process, or None, and the devices of
-        this process.
-        """
+        """The strategy, which must stand before all else in this process, or None; its devices."""
         return None, Devices(self.run)
 
     def _feed(self) -> Feed | DataFeed:
@@ -106,18 +90,14 @@ class Session(RunSession):
         return self.counted(index, self.feed.shards(index))
 
     def step(self, index: int) -> None:
-        """One step; the last of a window ends when every device has finished, so that the marks see
-        it.
-        """
+        """One step; after the last of a window every device has finished."""
         self.stage("step")
         self.trainer.step(self.shards(index))
         if index + 1 in (self.run.warmup_steps, self.run.warmup_steps + self.run.timed_steps):
             self.devices.synchronise()
 
     def waits(self, steps: int) -> list[list[float]]:
-        """Return the seconds that each of the first `steps` steps waited for its batch, in one
-        list: one thread makes those of all replicas.
-        """
+        """Return, in one list, what the first `steps` steps waited for their batches, s."""
         return [[wait for step, wait in sorted(self.feed.waits.items()) if step < steps]]
 
     def settle(self) -> None:
@@ -181,9 +161,7 @@ class Session(RunSession):
         return parts
 
     def _distances(self) -> list[VariableNumbers]:
-        """Of each part: how far its variables are from their start, and fingerprints of where; the
-        start is drawn anew, in one pass.
-        """
+        """Of each part: how far its variables are from their start, and fingerprints."""
         owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
         parts: list[VariableNumbers] = [
             {"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned
@@ -207,9 +185,7 @@ class Session(RunSession):
 
 
 def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict[str, Any]]:
-    """Trace the Run's `traced_steps` steps after one more that warms the profiler up; every
-    replica's part, by rank.
-    """
+    """Trace `traced_steps` steps after one that warms the profiler up; parts by rank."""
     context = trainer.context
     run, devices = context.run, trainer.devices
     first = advance(run, step, first)
@@ -249,18 +225,14 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
 
 
 def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:
-    """All partitions of a step as one graph: every node with its final device, copies as `_Send`
-    and `_Recv`.
-    """
+    """All partitions of a step as one graph, copies between devices as `_Send` and `_Recv`."""
     # a node may stand in several partitions
     first = {node.name: node for node in reversed(graphs.nodes)}
     return tf.compat.v1.GraphDef(node=[node for node in graphs.nodes if first[node.name] is node])
 
 
 def write_events(session: Session, durations: list[float], folder: Path) -> None:
-    """For `tensorboard --logdir`: losses, step times (s, on the host's clock), bytes a step and the
-    placed graph of a session.
-    """
+    """Write losses, step times (s), bytes a step and the placed graph for TensorBoard."""
     assert session.trainer.graphs
     with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
         tf.summary.graph(placed_graph(session.trainer.graphs))

@@ -1,6 +1,4 @@
-"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph
-and counted bytes prove what they did.
-"""
+"""Placements carried out by TensorFlow's own strategies, in one tf.function."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,15 +17,11 @@ from multigpu.spec.model import Variable
 from multigpu.workloads.tensorflow_module import Tensors
 
 KEYS = itertools.count(1)
-"""Of the groups of collectives: a strategy of its own for each Run, so that no instance of one
-meets the shape of another's.
-"""
+"""Of groups of collectives, so that no instance meets the shape of another Run's."""
 
 
 class Mirrored(tf.distribute.MirroredStrategy):
-    """The library's, with keys of its own: every strategy of a process would otherwise begin to
-    count at the same one.
-    """
+    """The library's, with keys of its own: all would otherwise begin to count at one."""
 
     def __init__(self, devices: list[str], cross_device_ops: Any) -> None:
         self._collective_key_base = 1000 * next(KEYS)
@@ -65,9 +59,7 @@ def plain(variable: Any) -> tf.Variable:
 
 
 class StrategyTrainer(Trainer):
-    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a
-    variable may come at once, and wait.
-    """
+    """One tower a replica, reduced by `merge_call`. locking: updates that come at once wait."""
 
     carries = Carries(
         {"all_reduce": (False,), "halves": (False,), "gpu0": (False,), "host": (False,)}
@@ -142,9 +134,7 @@ class StrategyTrainer(Trainer):
         return rows, ids
 
     def _gradients(self, rank: int, tower: Tower, batch: Tensors) -> dict[str, Any]:
-        """Return the gradients that a replica hands on: a table's gradient as rows where that is on
-        the host, else of the table's size, as in document 000.
-        """
+        """Return a replica's gradients; a table's as rows on the host, else of its size."""
         gradients: dict[str, Any] = dict(tower.gradients)
         for name in self.tables:
             if self.on_host:
@@ -159,9 +149,7 @@ class StrategyTrainer(Trainer):
         return gradients
 
     def _reduce(self, strategy: Any, gradients: dict[str, Any], hyper: tf.Tensor) -> None:
-        """In the strategy's cross-replica context: sums of all replicas' gradients, then the update
-        of every variable.
-        """
+        """In cross-replica context: sum all replicas' gradients, and update every variable."""
         total, names = tf.distribute.ReduceOp.SUM, [variable.name for variable in self.order]
         if self.on_host:
             merged = []

@@ -1,6 +1,4 @@
-"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and
-graphs are asked where it truly ran.
-"""
+"""All towers of a placement as one program, its parts in name scopes (`graphs.PARTS`)."""
 
 import itertools
 from collections.abc import Iterator
@@ -57,9 +55,7 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """One replica's loss and gradients, handed to the reduction. ids, rows: table -> ids (n,) and
-    the gradient of each of these rows (n, width).
-    """
+    """One replica's gradients. ids, rows: table -> ids (n,) and their gradients (n, width)."""
 
     gradients: Tensors = field(default_factory=dict)
     ids: Tensors = field(default_factory=dict)
@@ -67,9 +63,7 @@ class Tower:
 
 
 class Trainer:
-    """Base of in-graph placements; subclasses say how values come and gradients go. uncounted: why
-    bytes are not, or "".
-    """
+    """Base of in-graph placements. uncounted: why bytes were not counted, or "" if they were."""
 
     uncounted = ""
 
@@ -109,9 +103,7 @@ class Trainer:
         raise NotImplementedError
 
     def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
-        """Rows of every table on replica `rank`'s device, and the ids, there too, by embedding
-        variable.
-        """
+        """Rows of every table and their ids on replica `rank`'s device, by variable."""
         raise NotImplementedError
 
     def finish(self, towers: list[Tower], batches: list[Tensors], hyper: tf.Tensor) -> None:
@@ -137,9 +129,7 @@ class Trainer:
             return tf.identity(tensor)
 
     def terms(self, shards: list[Shard]) -> list[int]:
-        """Return the divisor of each replica's summed loss: the global batch's terms, or
-        its own.
-        """
+        """Return the divisor of each replica's summed loss."""
         return [shard.batch.global_loss_terms for shard in shards]
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
@@ -174,10 +164,8 @@ class Trainer:
             tower = Tower({name: sized(gradient) for name, gradient in gradients.items()})
             for name, gradient in row_gradients.items():
                 width = gradient.shape[-1]
-                tower.ids[name], tower.rows[name] = (
-                    tf.reshape(ids[name], [-1]),
-                    tf.reshape(gradient, [-1, width]),
-                )
+                tower.ids[name] = tf.reshape(ids[name], [-1])
+                tower.rows[name] = tf.reshape(gradient, [-1, width])
                 if self.context.sparse:
                     with tf.name_scope(f"compute/{rank}/{name}/"):
                         tower.ids[name], tower.rows[name] = deduplicated(
@@ -188,9 +176,7 @@ class Trainer:
     def _passes(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
-        """The shard's loss over `terms`, its gradients by variable and by row, and the new running
-        statistics.
-        """
+        """The shard's loss over `terms`, gradients by variable and by row, new statistics."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values.values(), *rows.values()])
             total, updated = self.module.loss(values, batch, rows, statistics)
@@ -209,9 +195,7 @@ class Trainer:
             return [shard.tensors for shard in shards], tf.constant(numbers)
 
     def _traced(self, shards: list[Shard], dynamic: bool) -> tf.types.experimental.ConcreteFunction:
-        """The program for batches like these; `dynamic` leaves the second axis (positions of
-        sentences) open.
-        """
+        """The program for batches like these; `dynamic`: of any number of positions."""
         self.traces = next(TRACES)
         batches, hyper = self._arguments(shards, 0)
         specs = [
@@ -235,9 +219,7 @@ class Trainer:
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of
-        changing lengths are traced for it too.
-        """
+        """A step, and the bytes that its partitioned graph moves, by kind."""
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
         self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")
@@ -312,19 +294,15 @@ def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:
-    """A loop's result after one more operation: in the partitioned graph a loop has no outputs
-    whose shape the trace knows.
-    """
+    """A loop's result after one more operation, whose shape the partitioned graph knows."""
     if hasattr(tensor, "numpy"):
         return tensor
     source = tensor.op
     while source.type == "Identity":  # which the runtime removes
         source = source.inputs[0].op
-    return (
-        tf.ensure_shape(tensor, tensor.shape)
-        if source.type in ("While", "StatelessWhile")
-        else tensor
-    )
+    if source.type in ("While", "StatelessWhile"):
+        return tf.ensure_shape(tensor, tensor.shape)
+    return tensor
 
 
 def deduplicated(ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -17,9 +17,7 @@ CHUNK = 1 << 18
 
 
 def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
-    """The value a variable starts with, float32: a function of its place in the model and the seed,
-    never of its placement.
-    """
+    """A first value, float32, by its place in the model and the seed, whatever the placement."""
     if variable.init.law == "stored":
         with np.load(variable.init.file) as stored:
             return stored[variable.name].astype(np.float32)
@@ -37,9 +35,7 @@ def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
 
 
 def initial_values(model: Model, seed: int) -> Iterator[tuple[Variable, np.ndarray]]:
-    """Each variable of the model with its initial value, in order; a few are drawn ahead, so that
-    not all need fit in memory.
-    """
+    """Each variable with its initial value, in order, a few of them drawn ahead."""
     with ThreadPoolExecutor(AHEAD) as pool:
         drawn: deque[Future[np.ndarray]] = deque()
         for index, variable in enumerate(model.variables):
@@ -76,9 +72,7 @@ def from_stored(module: StepModule, variable: Variable, value: np.ndarray) -> np
 
 
 def make_variable(value: np.ndarray, dtype: tf.DType, device: str, name: str) -> tf.Variable:
-    """An untracked variable on `device`. Gradients are taken by tensors, so no tape need watch
-    it.
-    """
+    """An untracked variable on `device`, which no tape need watch."""
     with tf.device(device):
         return tf.Variable(tf.cast(tf.constant(value), dtype), trainable=False, name=name)
 

@@ -2,9 +2,8 @@
 Imports no TensorFlow. A step is one graph, so phases come from its operations' names: towers stand
 in name scopes (`graphs.PARTS`), gradients in "gradient_tape". GPUs' planes say which operation
 launched a kernel; on CPUs the host's plane holds operations, and the graph says which stand-in ran
-them. TensorFlow's
-executor starts whatever is ready: so a phase reaches over the middle of its work, STRAY left out at
-    either end, and they overlap.
+them. TensorFlow's executor starts whatever is ready: so a phase reaches over the middle of its
+work, STRAY left out at either end, and they overlap.
 """
 
 import re
@@ -26,37 +25,31 @@ COPY_KINDS: dict[str, Kind] = {
 }
 COLLECTIVE = re.compile(r"Collective|NcclAllReduce")
 NO_WORK = {
-    *(
-        "_Send",
-        "_Recv",
-        "_HostSend",
-        "_HostRecv",
-        "_Arg",
-        "_Retval",
-        "NoOp",
-        "Const",
-        "Identity",
-        "IdentityN",
-        "ReadVariableOp",
-    ),
-    *(
-        "Reshape",
-        "Shape",
-        "ShapeN",
-        "ExpandDims",
-        "Squeeze",
-        "EnsureShape",
-        "VarHandleOp",
-        "PartitionedCall",
-        "StatefulPartitionedCall",
-    ),
+    "_Send",
+    "_Recv",
+    "_HostSend",
+    "_HostRecv",
+    "_Arg",
+    "_Retval",
+    "NoOp",
+    "Const",
+    "Identity",
+    "IdentityN",
+    "ReadVariableOp",
+    "Reshape",
+    "Shape",
+    "ShapeN",
+    "ExpandDims",
+    "Squeeze",
+    "EnsureShape",
+    "VarHandleOp",
+    "PartitionedCall",
+    "StatefulPartitionedCall",
 }
 """Operations that compute nothing, move nothing, or only contain others."""
 STRAY = 0.02  # of a phase's work on one device, the share at either end that may be out of order
 NUMBERS = "strided_slice"
-"""What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are
-there, long before any gradient.
-"""
+"""What cuts an update's numbers out of the step's, long before any gradient is there."""
 PASSES = ("forward", "backward", "forward_backward")
 # bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are
 # in no phase
@@ -149,9 +142,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
     launches = {e.stats["correlation_id"]: e for e in host if "correlation_id" in e.stats}
 
     def step_of(moment: int) -> int | None:
-        """Whose launches these are: an executor's threads may go on after the step's call has
-        returned.
-        """
+        """The step that began last: an executor's threads may outlast its call."""
         return max((index for index, start in enumerate(starts) if start <= moment), default=None)
 
     activities: dict[int, list[Activity]] = {rank: [] for rank in range(names.replicas)}
@@ -235,9 +226,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
 
 
 def with_gradients(activities: list[Activity]) -> list[Activity]:
-    """Without phase is what an update does before its device's first work of backward: it makes
-    zeros, and needs no gradient.
-    """
+    """Take the phase from updates before their device's first backward: they make zeros."""
     begins: dict[Any, int] = {}
     for a in activities:
         if a.phase in ("backward", "forward_backward") and a.kind == "compute":
@@ -249,9 +238,7 @@ def with_gradients(activities: list[Activity]) -> list[Activity]:
 
 
 def without_strays(activities: list[Activity], share: float = STRAY) -> list[Activity]:
-    """The same activities; those within `share` of the work of a step's phase from either end are
-    in no phase any more.
-    """
+    """The same activities, without phase within `share` of their phase's work from its ends."""
     groups: dict[Any, list[int]] = {}
     for index, a in enumerate(activities):
         if a.phase and a.kind == "compute":

@@ -16,9 +16,7 @@ TRAINED = "steps_since_average"
 
 
 class AveragedTrainer(ReplicatedTrainer):
-    """Independent replicas, but for the mean. Optimizer states and running statistics stay each
-    replica's own.
-    """
+    """Independent replicas, but for the mean of variables; states stay each one's own."""
 
     carries = Carries({"average": (False,)})
 

@@ -108,9 +108,7 @@ def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
 
 
 def gathered_parts(model: nn.Module) -> dict[str, nn.Module]:
-    """Find what FSDP2 gathers at a time beside the rest: a Sequential's layers, else the repeated
-    blocks; none where a parameter is one of two blocks.
-    """
+    """Find what FSDP2 gathers apart: a Sequential's layers, or repeated blocks without ties."""
     if (wanted := getattr(model, "shard", None)) is not None:  # what the user's job names
         return blocks_of(model.get_submodule("model"), wanted)
     if isinstance(model, nn.Sequential):

@@ -1,8 +1,7 @@
 """Overlapped all-reduce written out: gradients leave in buckets while backward still runs, each
 updated as it returns. The schedule is DistributedDataParallel's, without state on the host, so that
-a step can be one CUDA graph. An update may run beside backward
-(`in_backward`): when all gradients of a bucket are there, this step has used its variables for the
-    last time.
+a step can be one CUDA graph. An update may run beside backward (`in_backward`): when all gradients
+of a bucket are there, this step has used its variables for the last time.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,9 +21,7 @@ LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel no
 
 
 class Bucket:
-    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where
-    they are (one alone; all if `grouped`).
-    """
+    """Gradients that travel together: packed into `flat`, or from where they are (`grouped`)."""
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
@@ -45,10 +42,8 @@ class Bucket:
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last, this waits for all others.
-        Each wait is an edge of a captured graph,
-        and edges cost time: a grouped bucket waits once a stream, a packed one for each gradient,
-            so that its Records go on meaning one
-        thing.
+        Each wait is an edge of a captured graph, and edges cost time: a grouped bucket waits once a
+        stream, a packed one for each gradient, so that its Records go on meaning one thing.
         """
         stream = torch.cuda.current_stream()
         if self.missing:
@@ -72,9 +67,7 @@ class Bucket:
 
 
 def start_all_reduce(tensors: list[Tensor]) -> Any:
-    """Sum each over replicas, in place, in one call of the library (NCCL: one kernel); what is to
-    be waited for.
-    """
+    """Sum each over replicas, in place, in one call of the library; what to wait for."""
     if len(tensors) == 1:
         return dist.all_reduce(tensors[0], async_op=True)
     with dist._coalescing_manager(async_ops=True) as together:
@@ -94,9 +87,7 @@ def group_by_size(
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
-    """As `group_by_size`, but small is the last group, of gradients in backward's order: what comes
-    last is what a step waits for.
-    """
+    """As `group_by_size`, but small is the last group, for which a step waits."""
     size, kept = 0.0, len(parameters)
     while kept and size < LAST_BUCKET_MIB:
         kept -= 1
@@ -109,9 +100,7 @@ def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[li
 def beside(
     stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None
 ) -> Iterator[None]:
-    """Launch on `stream` inside, behind all that the current stream (and `after`) have been given;
-    None: no other stream.
-    """
+    """Launch on `stream` inside, behind the current stream and `after`; None: no other stream."""
     if stream is None:
         yield
         return
@@ -155,12 +144,10 @@ class BucketReducer:
             raise ValueError(
                 "a scaled loss is checked for overflows over all buckets: update after backward"
             )
-        self.wire, self.cuda, self.wire_type, self.scale = (
-            wire,
-            parameters[0].is_cuda,
-            wire_type,
-            scale,
-        )
+        self.wire = wire
+        self.cuda = parameters[0].is_cuda
+        self.wire_type = wire_type
+        self.scale = scale
         self.in_backward, self.holding = in_backward, False
         # packing must not wait for the update of the bucket before, which waits for the wire
         self.packing, self.updating = (
@@ -209,9 +196,7 @@ class BucketReducer:
         return arrived
 
     def close(self) -> None:
-        """Let go of the parameters: hooks close a circle that Python's collector does not see, and
-        the model would stay in memory.
-        """
+        """Remove hooks: they close a circle that Python's collector does not see."""
         for hook in self.hooks:
             hook.remove()
 
@@ -251,9 +236,7 @@ class BucketReducer:
         self.start()
 
     def update(self) -> None:
-        """After a backward: as each bucket returns, apply the rule to its parameters, or wait for
-        what was done in backward.
-        """
+        """After a backward: update each bucket as it returns, or wait for what was done."""
         if self.in_backward:
             for aside in (self.packing, self.updating):
                 if aside is not None:
@@ -273,9 +256,7 @@ class BucketReducer:
                 optimizer.step()
 
     def _arrive(self, bucket: Bucket) -> None:
-        """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to
-        the gradients' own type.
-        """
+        """Have the stream wait for a bucket's sum, and bring it to the gradients' own type."""
         if bucket.work is None:
             return
         bucket.work.wait()

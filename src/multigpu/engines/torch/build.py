@@ -19,9 +19,7 @@ from multigpu.spec.errors import Unsupported
 
 
 def build_trainer(context: Context) -> Any:
-    """The trainer of the Run's placement for the replicas of this process; `Unsupported` where the
-    row asks for what no trainer does.
-    """
+    """The trainer of the Run's placement; `Unsupported` where none does what the row asks."""
     trainer = trainer_of(context.placement, context.run.processes)
     check_carried(trainer, context.placement)
     if job_of(context.model) is not None and not issubclass(trainer, ReplicatedTrainer):

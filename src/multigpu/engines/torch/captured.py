@@ -1,6 +1,5 @@
-"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of
-kernels. Sentences of different lengths are padded to few widths, with lengths and numbers of terms
-on the device, where a graph reads them anew.
+"""A placement's whole step as one CUDA graph, which the host launches once. Sentences of different
+lengths are padded to few widths, with lengths and numbers of terms on the device.
 """
 
 from collections.abc import Hashable
@@ -41,16 +40,12 @@ def is_ragged(shard: Shard) -> bool:
 
 
 def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
-    """The shard padded to the grid, with `source_ends` and `target_ends`, (B,) int32 on the device,
-    and `terms`.
-    """
+    """The shard padded to the grid, with its `_ends`, (B,) int32 on the device, and `terms`."""
     batch, placed = shard.batch, dict(shard.device)
     numbers = torch.tensor([batch.loss_terms[batch.rank], batch.global_loss_terms])
     lengths = [shard.host[f"{side}_length"] for side in SIDES]
-    ends, terms = (
-        to_device(torch.cat(lengths), device).int().split(len(lengths[0])),
-        to_device(numbers, device),
-    )
+    ends = to_device(torch.cat(lengths), device).int().split(len(lengths[0]))
+    terms = to_device(numbers, device)
     for (side, names), end in zip(SIDES.items(), ends, strict=True):
         placed[f"{side}_ends"] = end.contiguous()
         for name in names:
@@ -59,9 +54,7 @@ def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
 
 
 def shape_of(shard: Shard) -> Hashable:
-    """All of a shard that a graph has fixed: shapes, and lengths, terms and look-ups where the
-    device does not have them.
-    """
+    """What a graph has fixed of a shard: shapes, and what the device does not hold."""
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in shard.device.items())
     if shard.terms is not None:
         return shapes
@@ -84,9 +77,7 @@ class Graph:
 
 
 class CapturedTrainer:
-    """Another trainer's steps, captured once a shape of batch and replayed on new data copied into
-    what the graph reads.
-    """
+    """Another trainer's steps, captured once a shape of batch and replayed on new data."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
@@ -126,9 +117,7 @@ class CapturedTrainer:
         return [known.loss.clone()]
 
     def _fitted(self, shard: Shard) -> Shard:
-        """The shard, in one of few shapes if its sentences differ in length and the model can read
-        lengths on the device.
-        """
+        """The shard, in one of few shapes if its model can read lengths on the device."""
         fits = self.trainer.takes_terms and getattr(self.module, "reads_lengths_on_device", False)
         return with_few_shapes(shard, self.device.torch) if fits and is_ragged(shard) else shard
 

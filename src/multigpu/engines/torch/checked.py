@@ -1,10 +1,9 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one process
-without any code of placements.
-"""
+"""Compare one Run's first steps with those of one process without any code of placements."""
 
 import contextlib
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.standing import got_on
 from multigpu.engines.torch import object_collectives, session
 from multigpu.engines.torch.build import build_trainer
@@ -21,7 +20,7 @@ from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
 from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
-from multigpu.engines.torch.trainer import Context, build_module, open_context
+from multigpu.engines.torch.trainer import Context, build_module, open_context, open_rank
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
 from multigpu.placements.resolve import dims_of, semantics_of
@@ -68,9 +67,7 @@ def plain_rule(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.O
 
 
 def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> float:
-    """Gradients of the mean loss over all these shards, added up in the module's parameters; the
-    loss.
-    """
+    """Add up gradients of the mean loss over all these shards in the module; the loss."""
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
@@ -92,9 +89,8 @@ def train_reference(
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and
     each loss: training on the global batch (batch norm sees each shard, and micro-step, by itself),
-        or of one independent replica. With `stale`, step t computes at the variables
-    that step t - stale began with (before the first, those of the first), and its rule changes the
-    newest.
+    or of one independent replica. With `stale`, step t computes at the variables that step t -
+    stale began with (before the first, those of the first), and its rule changes the newest.
     """
     module = _module(context)
     newest = _module(context) if stale else module
@@ -129,9 +125,7 @@ def train_reference(
 def train_averaged(
     context: Context, source: Source, steps: int, replicas: int, every: int
 ) -> list[tuple[dict[str, Tensor], list[float]]]:
-    """As `train_reference`, of as many modules in this process, each on its own shard; all get the
-    mean after each `every` steps.
-    """
+    """As `train_reference`, of a module a shard; all get the mean after each `every` steps."""
     modules = [_module(context) for _ in range(replicas)]
     optimizers = [_plain_optimizer(context, module) for module in modules]
     feeds = [Feed(source, rank, context.device) for rank in range(replicas)]
@@ -189,9 +183,7 @@ def _reference(
     threads: int,
     usual: torch.dtype,
 ) -> list[dict[str, Tensor]]:
-    """Return the values that each replica's variables must equal. The placement is left out of
-    `run`, so that those that equal the same thing share it.
-    """
+    """Return what each replica's variables must equal; equal placements share a `run`."""
     drawn = range(run.devices) if every > 1 else ranks
     source = Kept(open_source(run), drawn, steps, usual)
     context = open_context(run, 0, threads, source.capacity, Path(), 60.0)
@@ -212,19 +204,13 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
     return relative(apart, moved)
 
 
-def _placed(
-    run: Run,
-    rank: int,
-    threads: int,
-    shared: Path,
-    timeout_s: float,
-    steps: int,
-    usual: torch.dtype,
-) -> dict[str, Tensor]:
+def _placed(opening: Opening, steps: int, usual: torch.dtype) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
-    source = Kept(open_source(run), [dims_of(run).copy_of(rank)], steps, usual)
-    context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
-    feed = Feed(source, dims_of(run).copy_of(rank), context.device)
+    run = opening.run
+    place = dims_of(run).copy_of(opening.rank)
+    source = Kept(open_source(run), [place], steps, usual)
+    context = open_rank(opening, source.capacity)
+    feed = Feed(source, place, context.device)
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
@@ -238,17 +224,14 @@ def _placed(
     return values
 
 
-def equivalence(
-    run: Run, rank: int, threads: int, shared: Path, timeout_s: float
-) -> Equivalence | None:
+def equivalence(opening: Opening) -> Equivalence | None:
     """As `equivalence_of`, called on every replica."""
-    return equivalence_of(run, lambda check: _compared(check, rank, threads, shared, timeout_s))
+    return equivalence_of(opening.run, lambda check: _compared(replace(opening, run=check)))
 
 
-def _compared(
-    check: Run, rank: int, threads: int, shared: Path, timeout_s: float
-) -> tuple[float, int]:
+def _compared(opening: Opening) -> tuple[float, int]:
     """The distance, the largest of all replicas', and the steps after which it is taken."""
+    check, rank = opening.run, opening.rank
     semantics = semantics_of(check)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
@@ -257,12 +240,12 @@ def _compared(
     distance = 0.0
     usual = torch.get_default_dtype()
     with builder.comparable(DTYPES[check.precision]):
-        values = _placed(check, rank, threads, shared, timeout_s, steps, usual)
+        values = _placed(opening, steps, usual)
         if alone or rank == 0:
             shards = (rank,) if alone else tuple(range(dims_of(check).copies))
             plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
             expected = _reference(
-                plain, shards, semantics.steps, semantics.every, steps, threads, usual
+                plain, shards, semantics.steps, semantics.every, steps, opening.threads, usual
             )
             distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
     if check.devices > 1:
@@ -273,25 +256,14 @@ def _compared(
 
 
 class Session(session.Session):
-    """As any other, once its placement was compared; what the comparison took is in no time and in
-    no peak of memory on a GPU.
-    """
+    """As any other, once its placement was compared, which counts in no time or peak."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        stage("compared")
-        found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
-        super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
+    def __init__(self, opening: Opening) -> None:
+        opening.stage("compared")
+        found = told_once(opening.run, lambda: equivalence(opening))
+        super().__init__(opening)
         self.told = found
-        self.tells = tells_lookups(run, any(member.by_row for member in self.context.assigned))
+        self.tells = tells_lookups(self.run, any(member.by_row for member in self.context.assigned))
 
     def shards(self, index: int) -> list[Shard]:
         shards = [feed.shard(index) for feed in self.feeds]

@@ -1,6 +1,4 @@
-"""One model on the first device, copied to all others in every step: the library's nn.DataParallel,
-with its parts called one by one so that what they move is counted.
-"""
+"""The library's nn.DataParallel, its parts called one by one so that bytes are counted."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -92,9 +90,7 @@ class DataParallelTrainer(Trainer):
         return gather([loss.reshape(1) for loss in found], devices[0])
 
     def _copied(self, rank: int, own: dict[str, Tensor]) -> Tensor:
-        """A stand-in's loss: of copies that send their gradients back, as `replicate` makes them,
-        which CPUs have not.
-        """
+        """A stand-in's loss, of copies that send their gradients back as `replicate` does."""
         if rank == 0:
             return self.entered(own)
         copies: dict[str, Any] = {

@@ -23,9 +23,7 @@ from multigpu.placements.traffic import Assigned
 
 
 class DeviceStore(Store):
-    """Variables on GPUs, each whole on one owner, whose dense ones lie together: one message, and
-    the owner's own stretch the master.
-    """
+    """Variables on GPUs, each whole on one owner, whose dense ones are one message."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
@@ -75,9 +73,7 @@ class DeviceStore(Store):
     def _gathered(
         self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]
     ) -> dict[int, Tensor]:
-        """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`,
-        which grow, are done.
-        """
+        """Where the owner will find every replica's tensor once `copies`, which grow, are done."""
         owner, like = table.update, own[self.ranks[0]]
         found = {owner: own[owner]} if owner in own else {}
         for rank in self._peers(owner):
@@ -189,9 +185,7 @@ class DeviceStore(Store):
 
 
 class MirrorStore(DeviceStore):
-    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it):
-    owners update what was brought.
-    """
+    """Variables in host memory, brought to GPUs to be updated (document 000's Exp1)."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
@@ -241,9 +235,7 @@ class MirrorStore(DeviceStore):
 
 
 class StagedDeviceStore(DeviceStore):
-    """Owners send while everyone computes; they compute with old values too, so masters lie in
-    memory of their own.
-    """
+    """Owners send while all compute with old values, so masters have their own memory."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]

@@ -1,6 +1,4 @@
-"""Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or
-stand-ins on the CPU.
-"""
+"""Devices of a process, GPUs or stand-ins: precision, events, memory, their order."""
 
 import contextlib
 import gc
@@ -27,9 +25,7 @@ AUTOCAST = {
 
 
 def random_seed(seed: int, rank: int) -> int:
-    """Of a replica's own random numbers: one for all would be one dropout mask. Variables and
-    inputs have their own generators.
-    """
+    """The seed of a replica's own random numbers: one for all would be one dropout mask."""
     return seed * 1_000_003 + 7919 * rank + 1
 
 
@@ -41,9 +37,7 @@ def local_device(run: Run, rank: int) -> int:
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for
-    every stream that multiplied matrices.
-    """
+    """Give an ended Run's memory back, cuBLAS' workspaces (32 MiB a stream) among it."""
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()
@@ -84,9 +78,7 @@ class Device:
         return torch.autocast(self.torch.type, dtype=AUTOCAST[self.run.precision])
 
     def mark(self) -> Any:
-        """A point on the device's own time line (an event on its current stream; on a CPU, the
-        host's clock).
-        """
+        """A point on the device's time line: an event; on a CPU, the host's clock."""
         if not self.cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -101,17 +93,13 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def peak_memory_gib(self) -> float:
-        """Most memory allocated on the GPU since the Run began; on a CPU the process's peak
-        resident set (it never falls).
-        """
+        """Most memory allocated since the Run began; on a CPU the process's peak resident set."""
         if self.cuda:
             return torch.cuda.max_memory_allocated(self.torch) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def launch_s(self) -> float | None:
-        """Return the host's time for one small kernel's launch: of 400 in a row, the median of five
-        rounds; None on a CPU.
-        """
+        """Median time of a small kernel's launch over five rounds of 400; None on a CPU."""
         if not self.cuda:
             return None
         value, rounds = torch.zeros(8, device=self.torch), []
@@ -132,9 +120,7 @@ Point = tuple[int, Any]  # a replica, and an event on its device's stream
 
 
 class Devices:
-    """The devices, by rank, of the replicas that one process works for. processes: of the Run;
-    process: which of them this is.
-    """
+    """The devices of one process's replicas, by rank; it is number `process` of `processes`."""
 
     def __init__(self, each: list[Device]) -> None:
         self.each, self.ranks = each, [device.rank for device in each]
@@ -148,11 +134,9 @@ class Devices:
 
     def at(self, rank: int) -> contextlib.AbstractContextManager[Any]:
         """Inside, replica `rank`'s device is the current one."""
-        return (
-            torch.cuda.device(self.of(rank).torch)
-            if self.cuda and len(self.each) > 1
-            else contextlib.nullcontext()
-        )
+        if self.cuda and len(self.each) > 1:
+            return torch.cuda.device(self.of(rank).torch)
+        return contextlib.nullcontext()
 
     def mark(self) -> list[Any]:
         marks = []
@@ -176,22 +160,16 @@ class Devices:
             device.synchronise()
 
     def points(self, ranks: Iterable[int]) -> list[Point]:
-        """Where these devices' streams are now (nothing on CPUs, which finish before they
-        return).
-        """
-        return (
-            [
+        """Where these devices' streams are now; nothing on CPUs, which have finished."""
+        if self.cuda:
+            return [
                 (rank, torch.cuda.current_stream(self.of(rank).torch).record_event())
                 for rank in ranks
             ]
-            if self.cuda
-            else []
-        )
+        return []
 
     def wait(self, rank: int, points: list[Point]) -> None:
-        """Let what device `rank` is asked from now on begin after `points`; the host goes on at
-        once.
-        """
+        """Let what device `rank` is asked from now on begin after `points`."""
         for other, event in points:
             if other != rank:  # one stream keeps its own order
                 torch.cuda.current_stream(self.of(rank).torch).wait_event(event)

@@ -1,6 +1,4 @@
-"""Placements dispatched by one thread for all devices: copies of a model, or its layers over
-devices, micro-batch after micro-batch.
-"""
+"""Placements dispatched by one thread for all devices: copies of a model, or a pipeline."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -24,9 +22,7 @@ Values = dict[str, Tensor]
 
 
 class DispatchedTrainer(Trainer):
-    """Each device has its variables with it, their slots and update, and one stretch under their
-    gradients where these travel (`flat`).
-    """
+    """Each device with its variables and update; `flat`: their gradients as one stretch."""
 
     def __init__(self, context: Context, flat: bool = True) -> None:
         super().__init__(context)
@@ -63,9 +59,7 @@ class DispatchedTrainer(Trainer):
 
 
 class CopiesTrainer(DispatchedTrainer):
-    """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up
-    what all others send; or "none".
-    """
+    """All variables on every replica, merged after backward, by copies, or not at all."""
 
     carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})
 
@@ -140,19 +134,16 @@ class Pass:
 
 class PipelineTrainer(DispatchedTrainer):
     """Copies of a model whose sections are spread over `degree` devices each. All micro-batches
-    pass forward, then all back (GPipe's schedule, without recomputing), stage after stage; a GPU's
-    queue runs on by itself, and gradients add up in place.
+    pass forward, then all back (GPipe's schedule, without recomputing); gradients add up in place.
     """
 
     carries = Carries({"sections": (False,)})
 
     def __init__(self, context: Context) -> None:
         run, model = context.run, context.model
-        self.degree, self.copies, self.micro_batches = (
-            dims_of(run).degree,
-            dims_of(run).copies,
-            run.micro_batches or 1,
-        )
+        self.degree = dims_of(run).degree
+        self.copies = dims_of(run).copies
+        self.micro_batches = run.micro_batches or 1
         places = section_places(model, self.degree)
         self.sections = [
             [s for s, place in zip(model.sections, places, strict=True) if place == stage]
@@ -202,9 +193,7 @@ class PipelineTrainer(DispatchedTrainer):
         return losses
 
     def _pass(self, copy: int, micro: int, shards: list[Shard]) -> Pass:
-        """One micro-batch's arrays: a stretch of rows, on every device of the copy (feeding is not
-        placement).
-        """
+        """One micro-batch's rows of the arrays, on every device of the copy."""
         own = shards[copy * self.degree : (copy + 1) * self.degree]
         rows = shard_sizes(self.context.run)[copy]
         begin, end = bounds(rows, self.micro_batches, micro)
@@ -232,9 +221,7 @@ class PipelineTrainer(DispatchedTrainer):
                 one.received[end][crossing.name].requires_grad_()
 
     def _sent(self, start: int, source: Tensor, end: int) -> Copy:
-        """A copy into new memory of one layout with the source (channels-last activations stay so),
-        without holes in either.
-        """
+        """A copy into new memory of the source's layout, without holes in either."""
         target = torch.empty_like(source, device=self.devices.each[end].torch)
         return Copy(
             start,

@@ -1,6 +1,4 @@
-"""From a framework-free Source to tensors where the step wants them, and how long the step waited
-for them.
-"""
+"""From a Source to tensors where the step wants them, and how long the step waited."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from multigpu.workloads.tensors import of_kind
 
 @lru_cache
 def _pixel_constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return mean and scale that normalise a pixel, (3, 1, 1) each, kept on its device: making them
-    anew would have the host wait for a copy.
-    """
+    """Return a pixel's scale and shift, (3, 1, 1) each, kept on their device."""
     scale, shift = (
         torch.tensor(numbers, device=device).reshape(3, 1, 1)
         for numbers in (PIXEL_SCALE, PIXEL_SHIFT)
@@ -36,9 +32,7 @@ def _pixel_constants(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pixels (B, h, w, 3), uint8, as the model takes them: (B, 3, h, w), in the same order in
-    memory (channels last).
-    """
+    """Pixels (B, h, w, 3), uint8, as the model takes them: (B, 3, h, w), channels last."""
     scale, shift = _pixel_constants(pixels.device)
     return pixels.permute(0, 3, 1, 2).to(torch.float32).mul_(scale).sub_(shift).to(dtype)
 
@@ -70,9 +64,7 @@ class Thread(Feeding[Ready]):
 
 
 class Ahead:
-    """A thread that places up to `run.prefetch` batches before their step asks, on a stream of its
-    own where `run.staging` says so.
-    """
+    """A thread that places up to `run.prefetch` batches before their step asks."""
 
     def __init__(self, feed: Feed, first: int) -> None:
         self.feed, self.first = feed, first
@@ -127,9 +119,7 @@ class Ahead:
 
 
 class Feed:
-    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds
-    waited for its tensors; empty if kept.
-    """
+    """One replica's shards, kept if they repeat, else made ahead. waits: step -> seconds."""
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device
@@ -192,9 +182,7 @@ class Feed:
         return Shard(batch, self._laid_out(placed.device | drawn), placed.host)
 
     def place(self, ready: Ready) -> Shard:
-        """The tensors on the device; copies to a GPU may still be under way on the current
-        stream.
-        """
+        """The tensors on the device; copies to a GPU may still be under way."""
         tensors, batch = ready
         device: dict[str, Tensor] = {}
         host: dict[str, Tensor] = {}
@@ -225,9 +213,7 @@ class Feed:
 
 
 class RowFeed(Feeding[Shard], Feed):
-    """Reviews of one replica: one step ahead from page-locked memory, else from memory that is not,
-    where the host waits for the copy.
-    """
+    """Reviews of one replica, one step ahead and page-locked, or copied when asked for."""
 
     def __init__(self, source: Source, rank: int, device: Device, mode: str | None) -> None:
         # nothing of the other ways of feeding is made
@@ -258,8 +244,6 @@ class RowFeed(Feeding[Shard], Feed):
         """A copy of a host's tensor on `device`, even where that is the host itself."""
         if device.type == "cpu":
             return tensor.clone()
-        return (
-            tensor.pin_memory().to(device, non_blocking=True)
-            if self.pipeline
-            else tensor.to(device)
-        )
+        if self.pipeline:
+            return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)

@@ -82,9 +82,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     @staticmethod
     def _parts(module: Any) -> dict[str, nn.Module]:
-        """What is gathered by itself: no part with a parameter that some shards give no gradient,
-        whose zero comes from the whole model's forward pass.
-        """
+        """What is gathered by itself, without parts that some shards give no gradient."""
         late = {*getattr(module, "seldom", ())}
         return {
             name: part

@@ -1,6 +1,4 @@
-"""A parameter server in host memory that all replicas of a Run share, with a barrier in it, and its
-work among the Run's processes.
-"""
+"""A parameter server in host memory that all replicas share, and its work among processes."""
 
 import contextlib
 import os
@@ -25,18 +23,14 @@ PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once
-    open, so a killed one leaves nothing.
-    """
+    """Flat tensors that all replicas of a Run map, unlinked once open."""
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda
         self.locked: list[Tensor] = []
 
     def tensors(self, sizes: dict[str, tuple[int, torch.dtype]]) -> dict[str, Tensor]:
-        """By name, zeroed tensors of so many elements. Every replica calls this with the same
-        sizes.
-        """
+        """Zeroed tensors of so many elements, by name. Every replica calls this alike."""
         paths = {name: self.folder / name for name in sizes}
         if self.rank == 0:
             for name, (size, dtype) in sizes.items():
@@ -59,9 +53,7 @@ class SharedMemory:
         return found
 
     def lock(self, tensor: Tensor) -> None:
-        """Page-lock memory that this replica copies to or from its GPU, so that the copies are
-        asynchronous and fast.
-        """
+        """Page-lock memory for asynchronous copies to or from this replica's GPU."""
         if self.cuda and tensor.numel():
             torch.cuda.check_error(
                 int(
@@ -77,9 +69,7 @@ class SharedMemory:
 
 
 class HostBarrier:
-    """A barrier of ten microseconds: each replica watches the others' counters in shared memory;
-    TimeoutError after `timeout_s`.
-    """
+    """A barrier of 10 µs on counters in shared memory; TimeoutError after `timeout_s`."""
 
     def __init__(self, counters: Tensor, rank: int, timeout_s: float) -> None:
         self.counters, self.rank, self.timeout_s = counters.numpy(), rank, timeout_s
@@ -105,9 +95,7 @@ Slots = dict[str, tuple[int, torch.dtype]]
 
 
 class HostMasters:
-    """A store's dense variables in one flat stretch of shared memory, its tables, and what else it
-    keeps there (`slots`).
-    """
+    """A store's dense variables in one stretch of shared memory, its tables, its `slots`."""
 
     def __init__(self, context: Context, store: Store, slots: Slots) -> None:
         self.store, devices = store, context.devices
@@ -147,9 +135,7 @@ class HostMasters:
         return self.tensors[f"table-{table.variable.name}"].view(table.variable.shape)
 
     def _room(self, rank: int, name: str, rows: int) -> Tensor:
-        """Where so many rows are gathered; twice as many get a place where a batch is longer than
-        any before.
-        """
+        """Where so many rows are gathered; it grows to twice its size at least."""
         room = self.outgoing[rank, name]
         if len(room) < rows:
             grown = (max(rows, 2 * len(room)), room.shape[1])
@@ -180,9 +166,7 @@ class HostMasters:
 
 
 class HostStore(Store):
-    """Variables in host memory. Each replica fills a slot with gradients; each process merges and
-    updates its share of all variables.
-    """
+    """Variables in host memory; each process merges and updates its share of all."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
@@ -215,9 +199,7 @@ class HostStore(Store):
             self.host.memory.lock(self.host.tensors[f"rows-{table.variable.name}-{rank}"])
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """As of any store. Where a replica looks up more rows than any before, all processes, which
-        know that, make twice the place.
-        """
+        """As of any store. All processes make room where a replica looks up more than before."""
         super().start(ids, counts)
         for table in self.tables:
             name = table.variable.name
@@ -234,9 +216,7 @@ class HostStore(Store):
         return self.host.tensors[f"ids-{name}-{rank}"][:count], rows[:count]
 
     def _share_work(self) -> None:
-        """This process's part of the update: a stretch of the dense variables and a range of each
-        table's rows.
-        """
+        """Take this process's stretch of dense variables and range of each table's rows."""
         processes, process = self.devices.processes, self.devices.process
         self.part = slice(*bounds(self.total, processes, process))
         dense = nn.Parameter(self.host.dense[self.part])
@@ -260,10 +240,8 @@ class HostStore(Store):
         for rank, own in rows.items():
             self.wire.to_host(self.host.tensors[f"gradient-{rank}"], self.gradients[rank])
             for table in self.tables:
-                flat, gradient = (
-                    ids[rank].host[table.variable.name].reshape(-1),
-                    gradient_of(own, table),
-                )
+                flat = ids[rank].host[table.variable.name].reshape(-1)
+                gradient = gradient_of(own, table)
                 slot_ids, slot_rows = self._slot(table, rank, flat.numel())
                 slot_ids.copy_(flat)
                 self.wire.to_host(slot_rows, gradient)
@@ -301,9 +279,7 @@ class HostStore(Store):
 
 
 class StagedHostStore(HostStore):
-    """Variables in host memory, fetched a step ahead (see `device_store`) on a stream of their own
-    while the device computes.
-    """
+    """Variables in host memory, fetched a step ahead (`device_store`) on their own stream."""
 
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
@@ -313,9 +289,7 @@ class StagedHostStore(HostStore):
         self.side = torch.cuda.Stream(context.device.torch) if context.device.cuda else None
 
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Compute with what is here, and fetch the next values. `collect` waits for all of the
-        device's streams.
-        """
+        """Compute with what is here, and fetch the next values until `collect`."""
         self.values[rank].copy_(self.fetched)
         if self.side is not None:
             self.side.wait_stream(torch.cuda.current_stream())

@@ -1,6 +1,4 @@
-"""Batches made by other processes: PyTorch's DataLoader over a Source, a whole shard an item, in
-the order of the steps.
-"""
+"""Batches made by other processes: PyTorch's DataLoader, a whole shard an item."""
 
 import itertools
 import multiprocessing
@@ -34,9 +32,7 @@ Ready = tuple[dict[str, Tensor], Batch]
 
 
 class Shards(Dataset[Any]):
-    """The shards of one replica by step, or a sentence instead of a traceback from another process.
-    Each worker opens the Source itself.
-    """
+    """One replica's shards by step, or a sentence of what failed in another process."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank = run, rank
@@ -59,9 +55,7 @@ def tensors_of(batch: Batch) -> dict[str, Tensor]:
 
 
 class Workers:
-    """A replica's batches, made by `run.input_workers` processes (0: here, when asked), forked from
-    a server that holds no GPU.
-    """
+    """A replica's batches from `run.input_workers` processes (0: here, when asked)."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.step = run, rank, 0
@@ -89,9 +83,7 @@ class Workers:
         )
 
     def given(self, step: int) -> Ready:
-        """The batch of this step; one that is not the next starts the workers anew. ValueError
-        where none can be made, and why.
-        """
+        """The batch of this step; ValueError: why none can be made. Workers begin where asked."""
         if self.iterator is None or step != self.step:
             self.close()
             self.iterator = self._begun(step)

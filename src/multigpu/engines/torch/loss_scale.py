@@ -17,9 +17,7 @@ GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000
 
 
 class LossScale:
-    """One replica's scale and its count of steps left out, all on the device. fixed: the scale;
-    None: found while training.
-    """
+    """One replica's scale and steps left out, on the device. fixed: the scale; None: found."""
 
     def __init__(self, device: torch.device, fixed: int | None) -> None:
         self.fixed = fixed
@@ -41,9 +39,7 @@ class LossScale:
         self.overflow.zero_()
 
     def take_off(self, gradients: Sequence[Tensor]) -> None:
-        """Divide merged gradients by the scale, in place, and note whether any of them
-        overflowed.
-        """
+        """Divide merged gradients by the scale, in place, and note any overflow."""
         torch._amp_foreach_non_finite_check_and_unscale_(
             list(gradients), self.overflow, self.scale.reciprocal()
         )

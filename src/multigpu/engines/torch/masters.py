@@ -27,9 +27,7 @@ class Masters:
     def optimizer(
         self, rule: Optimizer, parameters: list[nn.Parameter], capturable: bool
     ) -> torch.optim.Optimizer:
-        """Make the rule over the masters of these parameters, which give them their gradients
-        before each step (kept no longer than it) and take their values after it.
-        """
+        """Make the rule over these parameters' masters, and exchange both around each step."""
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         masters = [self.named[names[id(parameter)]] for parameter in parameters]
         optimizer = make_optimizer(rule, masters, capturable)

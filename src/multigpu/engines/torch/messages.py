@@ -12,9 +12,7 @@ WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Messages:
-    """All gradients of a replica in one stretch, each message a part of it: nothing is packed.
-    whole: the algorithm of no spec.
-    """
+    """All gradients of a replica in one stretch, of which each message is a part."""
 
     def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
         self.wire = wire

@@ -1,6 +1,4 @@
-"""From the events of PyTorch's profiler to the timeline of each traced step and to what each layer
-of a user's model took.
-"""
+"""From the profiler's events to timelines of traced steps and times of a model's layers."""
 
 from __future__ import annotations
 
@@ -24,14 +22,10 @@ MEETING = ("multigpu/merge", "multigpu/pull")
 """Phases in which processes on CPUs exchange tensors, whatever carries them."""
 
 GAP_NS = 1_000_000
-"""The host launches as long as no gap between two operations is longer: behind a longer one it does
-something else.
-"""
+"""The host launches, or does something else where no operation begins for longer."""
 
 PAUSE_NS = 100_000
-"""A CPU's thread that lets no longer a gap between two operations calls them one by one, and waits
-for nothing in between.
-"""
+"""A CPU's thread calls operations one by one as long as it pauses no longer."""
 
 CALL_NS = 10_000
 """On a CPU, what calling an operation takes of its time, traced as it is: the rest computes."""
@@ -65,23 +59,27 @@ def layers_named(model: nn.Module | None) -> Iterator[None]:
             handle.remove()
 
 
-def spans_of(trace: dict[str, Any]) -> tuple[list[Event], Callable[[Event], tuple[int, int]]]:
-    """Return a Chrome trace's events that last, in the order of their starts, and what gives the
-    stretch of each in ns.
-    """
+def span_of(trace: dict[str, Any]) -> Callable[[Event], tuple[int, int]]:
+    """Return what gives the start and the end of each of a Chrome trace's events, in ns."""
     base = int(trace.get("baseTimeNanoseconds", 0))
 
     def span(event: Event) -> tuple[int, int]:
         start = base + round(event["ts"] * 1000)
         return start, start + round(event.get("dur", 0) * 1000)
 
+    return span
+
+
+def lasting(trace: dict[str, Any]) -> list[Event]:
+    """Return a Chrome trace's events that last, in the order of their starts."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    return sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))), span
+    return sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
 def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
     """Return what one replica did in each traced step; on a CPU its step's thread computes."""
-    events, span = spans_of(trace)
+    events = lasting(trace)
+    span = span_of(trace)
     steps = [event for event in events if event["name"] == STEP]
     if not steps:
         return []
@@ -168,7 +166,8 @@ def layer_times(
 
     On a CPU seconds are those of the step's thread, pauses included; of GPUs those of kernels.
     """
-    events, span = spans_of(trace)
+    events = lasting(trace)
+    span = span_of(trace)
     steps = [span(event) for event in events if event["name"] == STEP]
     if not steps:
         return []
@@ -217,9 +216,7 @@ def layer_times(
 def _owners(
     events: list[Event], span: Callable[[Event], tuple[int, int]]
 ) -> tuple[dict[int, str], dict[str, float]]:
-    """Return whose layer each event is, by its identity, and the seconds that each layer's forward
-    pass took by itself, without the layers in it.
-    """
+    """Return each event's layer by identity, and each layer's own forward seconds."""
     owner: dict[int, str] = {}
     itself: dict[str, float] = defaultdict(float)
     sequence: dict[int, str] = {}

@@ -1,6 +1,4 @@
-"""Exchange objects among a Run's processes on the host, read as checkpoints are (`weights_only`):
-`all_gather_object` would run any code.
-"""
+"""Exchange objects among processes, read as checkpoints (`weights_only`): no code is run."""
 
 import io
 from typing import Any

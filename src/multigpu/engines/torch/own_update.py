@@ -1,6 +1,4 @@
-"""The update of a user's job, where it is more than a rule of the study's: an optimizer of their
-own, gradients clipped, a schedule of learning rates.
-"""
+"""A user's own update: an optimizer, clipped gradients, a schedule of learning rates."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def job_of(model: Model) -> Job | None:
 
 
 def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any:
-    """Return the optimizer that a job makes over these parameters, or pieces of them; None: it
-    describes a rule. A JobError: it gives something else, or one that cannot update pieces.
-    """
+    """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used."""
     if "optimizer" not in job.own_update:
         return None
     with job.telling("optimizer"):

@@ -1,6 +1,4 @@
-"""Batches whose samples differ in length from process to process: each learns how many rows of
-every table the others look up, since these are sent without their number.
-"""
+"""Tell processes how many rows the others look up, where samples differ in length."""
 
 from dataclasses import replace
 
@@ -13,18 +11,14 @@ from multigpu.workloads import description_of
 
 
 def tells_lookups(run: Run, tables: bool) -> bool:
-    """Whether this Run's processes must tell each other: where tables are looked up by row, and
-    each process knows its own batch alone. tables: whether the placement sends rows.
-    """
+    """Whether processes must tell each other: ragged batches, and tables sent by row."""
     described = getattr(description_of(run).config, "described", None)
     ragged = described is not None and described.ragged
     return ragged and tables and run.devices > 1 and run.processes != "one"
 
 
 def with_everyones_lookups(shard: Shard) -> Shard:
-    """The shard, with what every process looks up in this step: a small message on the host. Called
-    in every process.
-    """
+    """The shard with every process's look-ups in this step. Called in every process."""
     batch = shard.batch
     own = batch.lookups[batch.rank]
     names = sorted(own)

@@ -1,6 +1,4 @@
-"""Placements that keep all variables on every replica: what differs is how gradients merge, who
-updates, and how often replicas meet.
-"""
+"""Placements that keep all variables on every replica and differ in how gradients merge."""
 
 import warnings
 from collections.abc import Iterator
@@ -65,10 +63,8 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            grouped, small_last = (
-                run.bucket_send is not None,
-                run.bucket_send == "grouped_small_last",
-            )
+            grouped = run.bucket_send is not None
+            small_last = run.bucket_send == "grouped_small_last"
             self.reducer = BucketReducer(
                 parameters,
                 self._optimizer,
@@ -113,9 +109,7 @@ class ReplicatedTrainer(Trainer):
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
-        """(Re)build the library's reducer; counting: through a hook that counts bytes, which costs
-        the host 50 us a bucket.
-        """
+        """(Re)build the library's reducer. counting: by a hook, which costs 50 µs a bucket."""
         self.wrapped = None  # the old reducer takes its hooks along
         with warnings.catch_warnings():
             # newer releases deprecate the argument but offer nothing yet that leaves each replica's
@@ -152,9 +146,7 @@ class ReplicatedTrainer(Trainer):
             self.wrapped.register_comm_hook(None, compressed)
 
     def _flatten_gradients(self) -> None:
-        """One stretch of memory under all gradients, so that they travel as one message, or in
-        those that the Run asks for.
-        """
+        """Put one stretch under all gradients: one message, or those that the Run asks for."""
         parameters, placement = list(self.parameters.values()), self.context.placement
         if placement.reduction == "all_reduce":
             self.messages = Messages(
@@ -192,9 +184,7 @@ class ReplicatedTrainer(Trainer):
         return [loss]
 
     def _computed_and_reduced(self, shard: Shard, terms: int | Tensor) -> Tensor:
-        """Forward, backward and merge, part by part of the shard; buckets may still be on their
-        way. The loss over `terms`.
-        """
+        """Forward, backward and merge, part by part; buckets may be on their way. The loss."""
         parts, losses = self.parts(shard), []
         each = self.context.run.micro_sync == "each"
         self._forget_gradients()
@@ -239,9 +229,7 @@ class ReplicatedTrainer(Trainer):
             self.gradients.zero_()
 
     def _no_sync(self) -> AbstractContextManager[None]:
-        """While this lasts, gradients add up here, and those that otherwise merge during backward
-        do not.
-        """
+        """While this lasts, gradients add up here and do not merge."""
         if self.reducer is not None:
             return self.reducer.no_sync()
         return self.wrapped.no_sync() if self.wrapped is not None else nullcontext()
@@ -277,11 +265,9 @@ class ReplicatedTrainer(Trainer):
         yield from named.items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        return (
-            [optimizer for _, optimizer in self.reducer.updates]
-            if self.reducer
-            else [self.optimizer]
-        )
+        if self.reducer:
+            return [optimizer for _, optimizer in self.reducer.updates]
+        return [self.optimizer]
 
 
 class ShardedUpdateTrainer(ReplicatedTrainer):

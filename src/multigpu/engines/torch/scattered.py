@@ -1,6 +1,4 @@
-"""Whole variables on every replica, gradients scattered bucket by bucket while backward runs, and
-each replica's stretches updated by it alone (ZeRO stage 2).
-"""
+"""Gradients scattered in buckets while backward runs, stretches updated apart (ZeRO stage 2)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -68,9 +68,7 @@ class ContiguousGradient(torch.autograd.Function):
 
 
 class Stretch(nn.Module):
-    """The sections of one stage: what came from the stage before and the batch's arrays, to what
-    the next stage reads, or a share of the loss over `terms`, (1,).
-    """
+    """The sections of one stage, from tensors and arrays to tensors, or the loss over `terms`."""
 
     terms = 1
 
@@ -113,9 +111,7 @@ def blueprint(tensor: Tensor) -> Tensor:
 
 
 class ScheduledTrainer(Trainer):
-    """The stages of one device. Gradients of a stage are summed with those of the same stage of
-    other copies, after backward.
-    """
+    """The stages of one device; copies sum their gradients of a stage after backward."""
 
     carries = Carries({"sections": (False,)})
 
@@ -148,9 +144,7 @@ class ScheduledTrainer(Trainer):
         return found
 
     def _borders(self, arrays: Values) -> list[tuple[Tensor, ...]]:
-        """What passes each border of two stages for a micro-batch of these arrays: shapes and types
-        alone (on the meta device), found by a pass without memory.
-        """
+        """What passes each border of two stages: shapes and types, on the meta device."""
         borders: list[tuple[Tensor, ...]] = []
         device = self.device.torch
         blank = build_module(self.context.run)

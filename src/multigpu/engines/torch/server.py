@@ -1,6 +1,4 @@
-"""Placements with a parameter server: replicas pull variables, push gradients, and stores update
-them.
-"""
+"""Placements with a parameter server: replicas pull variables and push gradients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,9 +34,7 @@ STAGED: dict[tuple[bool, bool], Any] = {
 
 
 def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
-    """A store for each kind of home in the row, and memory from them under these replicas' modules;
-    `Unsupported` where none does.
-    """
+    """A store for each kind of home, and its memory under these modules; or `Unsupported`."""
     shapes = dict(next(iter(modules.values())).named_parameters())
     groups: dict[tuple[bool, bool], list[Assigned]] = {}
     for member in context.assigned:
@@ -77,9 +73,7 @@ class ServerTrainer(Trainer):
         self.stores = make_stores(context, self.modules)
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Values that devices hold, on their way to this process's replicas. counts: of all
-        replicas, as `Store.counts`.
-        """
+        """Send values that devices hold to replicas here. counts: as `Store.counts`."""
         with phase("pull"):
             for store in self.stores:
                 store.start(ids, counts)
@@ -141,10 +135,9 @@ class ServerTrainer(Trainer):
 class ParallelTrainer(ServerTrainer):
     """make_parallel (Keras' multi_gpu_model): one model whose global batch is sliced over towers
     and whose predictions are concatenated. Slices lie on the first device and travel to towers,
-    which predict; one loss over all is computed there, and each tower carries its part
-    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say
-        `logits(images)`, (B, classes), and
-    `loss_of(logits, labels)`, the sum.
+    which predict; one loss over all is computed there, and each tower carries its part of the
+    gradient back: the same sum as from a loss on each (document 001's question). Modules say
+    `logits(images)`, (B, classes), and `loss_of(logits, labels)`, the sum.
     """
 
     carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))
@@ -190,9 +183,7 @@ class ParallelTrainer(ServerTrainer):
     def _joined_loss(
         self, predictions: list[Tensor], shards: list[Shard]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The mean loss over the global batch, on the first device, and its gradient for each
-        tower's predictions.
-        """
+        """The mean loss over the global batch, and its gradient for each tower's predictions."""
         sizes = [len(prediction) for prediction in predictions]
         if self.joined is None or len(self.joined) != sum(sizes):
             self.joined = predictions[0].new_empty(sum(sizes), predictions[0].shape[1])

@@ -1,6 +1,4 @@
-"""One Run in PyTorch, on the replicas of this process: build, warm up, time; and the energy that
-training takes.
-"""
+"""One Run in PyTorch, on this process's replicas: build, warm up, time, and energy."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +14,7 @@ from torch import Tensor
 
 from multigpu.engines.common.context import RunSession
 from multigpu.engines.common.numbers import ReplicaNumbers
-from multigpu.engines.common.session import Stage
+from multigpu.engines.common.session import Opening
 from multigpu.engines.common.timing import run_window
 from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.torch.build import build_trainer
@@ -25,39 +22,27 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import trace, waiting_for_input
-from multigpu.engines.torch.trainer import open_context, substituted
+from multigpu.engines.torch.trainer import open_rank, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
 from multigpu.machine.machine import EnergyWindow, total_energy_j
 from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.spec.errors import Unsupported
-from multigpu.spec.run import Run
 
 
 class Session(RunSession):
     """together: whether this process dispatches for all replicas, with one clock of the host."""
 
-    def __init__(
-        self,
-        run: Run,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-    ) -> None:
-        super().__init__(run, threads, startup_s, stage)
-        self.together = run.processes == "one"
-        self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self.together = self.run.processes == "one"
+        self.context = open_rank(opening, self.source.capacity)
         self.devices = self.context.devices
         self.feeds = self._feeds()
         self.build(self._trainer)
 
     def _feeds(self) -> list[Feed]:
-        """Each replica's shards, where its step wants them: a global batch that is sliced lies on
-        the first device.
-        """
+        """Each replica's shards; a global batch that is sliced lies on the first device."""
         sliced = self.context.placement.loss == "gpu0" or self.run.slicing is not None
         mode = self.run.feed
         places = [
@@ -171,9 +156,7 @@ class Session(RunSession):
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next, whose peak of memory must not
-        count this one's.
-        """
+        """Free what this Run holds: it must not count in the next Run's peak of memory."""
         if self.together:
             # copies may still be on their way to memory that is given back
             self.devices.synchronise()
@@ -198,9 +181,8 @@ def measure_energy(
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
     """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock,
-    all the same number of steps, which the
-    shortest window decides. step_time_s: of a timed step, equal on all. counter: device -> joules
-        so far; None (`Unsupported`): none.
+    all the same number of steps, which the shortest window decides. step_time_s: of a timed step,
+    equal on all. counter: device -> joules so far; None (`Unsupported`): none.
     """
     wanted = session.run.energy_window_s
     assert wanted

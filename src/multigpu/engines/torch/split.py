@@ -1,6 +1,4 @@
-"""Placements that cut every layer over devices: each process has its part and meets others in
-collectives inside autograd, all counted.
-"""
+"""Placements that cut every layer over devices, joined by counted collectives in autograd."""
 
 import importlib
 from collections.abc import Iterator
@@ -29,17 +27,13 @@ from multigpu.workloads import part_of
 
 
 class Group:
-    """Some of a Run's ranks, as `workloads.stacks.torch.Parts` wants them. group: theirs; None
-    where all, or this one alone, take part.
-    """
+    """Some of a Run's ranks, as `Parts` of stacks. group: theirs; None: all, or this one alone."""
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
-        self.wire, self.count, self.index, self.group = (
-            wire,
-            len(ranks),
-            ranks.index(wire.rank),
-            group,
-        )
+        self.wire = wire
+        self.count = len(ranks)
+        self.index = ranks.index(wire.rank)
+        self.group = group
 
     def all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
         if self.count > 1:
@@ -144,9 +138,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross entropy of logits whose classes are cut over the group: a maximum, then two sums a row
-    travel, never the logits.
-    """
+    """Cross entropy of logits cut by classes: a maximum, then two sums a row travel."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, classes: int, group: Group) -> Tensor:
@@ -179,9 +171,7 @@ def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:
 
 
 class SplitTrainer(Trainer):
-    """One part of a copy of the model. Gradients of a part are joined with those of the same part
-    of other copies, after backward.
-    """
+    """One part of a copy of the model; copies join a part's gradients after backward."""
 
     carries = Carries({"split": (False,)})
 

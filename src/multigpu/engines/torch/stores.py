@@ -39,9 +39,7 @@ def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
 
 
 def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
-    """Of each device, the elements of the flat stretch that it updates; `dense` has them together.
-    Empty where it updates none.
-    """
+    """The elements of the flat stretch that each device updates, which lie together."""
     parts = [slice(0, 0) for _ in range(places)]
     end = 0
     for member in dense:
@@ -53,9 +51,7 @@ def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Ids:
-    """The rows that a shard looks up in the tables, by variable: int64 of any shape, the same
-    numbers on the host and on the device.
-    """
+    """The rows that a shard looks up, int64 by variable, on the host and on the device."""
 
     host: dict[str, Tensor]
     device: dict[str, Tensor]
@@ -74,12 +70,10 @@ class Store(ABC):
     def __init__(
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
     ) -> None:
-        self.context, self.devices, self.wire, self.replicas = (
-            context,
-            context.devices,
-            context.wire,
-            context.replicas,
-        )
+        self.context = context
+        self.devices = context.devices
+        self.wire = context.wire
+        self.replicas = context.replicas
         self.ranks, dtype = self.devices.ranks, self.devices.dtype
         self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)
         self.tables = [m for m in members if m.by_row]
@@ -116,9 +110,7 @@ class Store(ABC):
         return self.views[rank] | self.apart[rank]
 
     def fill_apart(self, rank: int) -> None:
-        """After `bring`: take the current values to the copies that lie apart; on one device, so
-        nothing is counted.
-        """
+        """After `bring`: take current values to the copies that lie apart, on one device."""
         if self.apart[rank]:
             torch._foreach_copy_(
                 list(self.apart[rank].values()),
@@ -136,22 +128,16 @@ class Store(ABC):
         )
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Send what devices hold to the replicas, before any of them computes. ids: of each replica
-        in this process.
-        """
+        """Send what devices hold to the replicas. ids: of each replica in this process."""
         self.counts = counts
 
     @abstractmethod
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Complete a replica's dense values; the rows it looks up, by table: leaves [*ids.shape,
-        width] on its device.
-        """
+        """Complete a replica's dense values; rows by table, leaves [*ids.shape, width]."""
 
     @abstractmethod
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-        """Send the gradients of this process's replicas to where they merge: the dense ones, and
-        those of `rows`.
-        """
+        """Send this process's gradients, dense and of `rows`, to where they merge."""
 
     @abstractmethod
     def update(self) -> None:

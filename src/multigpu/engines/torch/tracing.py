@@ -1,9 +1,9 @@
 """A few steps under PyTorch's profiler (kineto), read back as what each device did and in which
 phase it was launched: that in whose range on the host the launch lies, found by the correlation id
-    of both events. All timestamps of a machine are on one clock, the host's real-time
-clock as kineto derives it from the processor's counter: six profiles in three processes lay 15 to
-26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart, so processes agree to
-about 10 µs. On GPUs `launch_lead_s` shows how far host and device differ.
+of both events. All timestamps of a machine are on one clock, the host's real-time clock as kineto
+derives it from the processor's counter: six profiles in three processes lay 15 to 26 µs after the
+middle of two readings of `time.time_ns` 70 to 115 µs apart, so processes agree to about 10 µs. On
+GPUs `launch_lead_s` shows how far host and device differ.
 """
 
 import bisect
@@ -27,6 +27,7 @@ from multigpu.engines.torch.moments import (
     STEP,
     layer_times,
     layers_named,
+    span_of,
     timelines,
 )
 from multigpu.records.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
@@ -47,9 +48,7 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """Mark what a trainer does inside as this phase of the step. host: the host itself works
-    inside, and does not only launch.
-    """
+    """Mark this phase of the step. host: the host works inside, and not only launches."""
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
@@ -68,8 +67,8 @@ def trace(
     model: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet
-    before the first and after the last. model: one whose layers are told apart, in eager steps of
-    one process a device.
+    before and after. model: one whose layers are told apart, in eager steps of one process a
+    device.
     """
     layered = model if run.execution == "eager" and len(ranks) == 1 else None
     global _tracing
@@ -114,9 +113,7 @@ def trace(
 
 
 def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
-    """Return a function that finds which of these ranges on the host, (start, end, value), holds a
-    moment: the value of the innermost one.
-    """
+    """Return what finds the innermost range (start, end, value) that holds a moment."""
     ordered = sorted(ranges, key=lambda r: r[0])
     starts = [start for start, _, _ in ordered]
     return lambda moment: next(
@@ -137,16 +134,10 @@ def read_events(
     update_in_backward: bool = False,
 ) -> dict[str, Any]:
     """One replica's part (see `engines.common.traced`) of a Chrome trace. cuda: of GPUs; else the
-    host's operations and gloo's ranges stand for
-    kernels. shared: of several replicas' devices, of which this one's is number `rank`.
-        update_in_backward: see `named_phases`.
+    host's operations and gloo's ranges stand for kernels. shared: of several replicas' devices, of
+    which this one's is number `rank`. update_in_backward: see `named_phases`.
     """
-    base = int(trace.get("baseTimeNanoseconds", 0))
-
-    def span(event: dict[str, Any]) -> tuple[int, int]:
-        start = base + round(event["ts"] * 1000)
-        return start, start + round(event.get("dur", 0) * 1000)
-
+    span = span_of(trace)
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     marks = [event for event in events if event.get("cat") == "user_annotation"]
     steps = sorted(span(event) for event in marks if event["name"] == STEP)
@@ -221,9 +212,7 @@ def _host_activities(
     step_at: Callable[[int], Any],
     phase_at: Callable[[int], Any],
 ) -> list[Activity]:
-    """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers
-    (whose waiting is included).
-    """
+    """On a CPU: outermost `aten::` operations that compute, and gloo's transfers."""
     activities: list[Activity] = []
     ends: dict[Any, int] = {}
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))):

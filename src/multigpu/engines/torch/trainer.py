@@ -1,6 +1,4 @@
-"""Share the parts of a step among all placements: a module in memory of the placement's choosing,
-and its gradients.
-"""
+"""What all placements share: a module in memory of the placement's choosing."""
 
 import importlib
 import inspect
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.context import RunContext
+from multigpu.engines.common.session import Opening
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
@@ -56,9 +55,7 @@ class Context(RunContext):
 def open_context(
     run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float
 ) -> Context:
-    """Open the context of the trainer of replica `rank`, or of all that one process dispatches for.
-    threads: of the host, for this process.
-    """
+    """The context of replica `rank`, or of all that one process dispatches for."""
     if run.processes == "one":
         devices = Devices([Device(run, each, threads) for each in range(run.devices)])
         return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
@@ -69,6 +66,13 @@ def open_context(
         capacity,
         shared,
         timeout_s,
+    )
+
+
+def open_rank(opening: Opening, capacity: dict[str, int]) -> Context:
+    """The context of a session, as `open_context`."""
+    return open_context(
+        opening.run, opening.rank, opening.threads, capacity, opening.shared, opening.timeout_s
     )
 
 
@@ -84,9 +88,7 @@ def build_module(run: Run) -> Any:
 
 
 def substituted(run: Run, device: torch.device) -> str | None:
-    """Return why the library ran an operation of the Run instead of the kernel asked for on this
-    device; None where nothing did.
-    """
+    """Return why the library ran instead of the kernel asked for; None: it did not."""
     if run.recurrence == "persistent":
         name, reason = "recurrence 'persistent'", lstm_launch.library_instead(device)
     elif run.batch_norm == "fused":
@@ -98,11 +100,9 @@ def substituted(run: Run, device: torch.device) -> str | None:
 
 def total_of(losses: list[Tensor]) -> Tensor:
     """Add up the losses of a shard's parts."""
-    return (
-        losses[0].detach()
-        if len(losses) == 1
-        else torch.stack([loss.detach() for loss in losses]).sum()
-    )
+    if len(losses) == 1:
+        return losses[0].detach()
+    return torch.stack([loss.detach() for loss in losses]).sum()
 
 
 # embedding variable -> rows that one replica looked up, leaves that collect a gradient
@@ -120,12 +120,10 @@ class Trainer(ABC):
     takes_terms = False
 
     def __init__(self, context: Context) -> None:
-        self.context, self.devices, self.wire, self.replicas = (
-            context,
-            context.devices,
-            context.wire,
-            context.replicas,
-        )
+        self.context = context
+        self.devices = context.devices
+        self.wire = context.wire
+        self.replicas = context.replicas
         self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
         self.modules = {rank: build_module(context.run) for rank in self.ranks}
         self.module = self.modules[self.rank]
@@ -162,16 +160,12 @@ class Trainer(ABC):
             return self.loss(rank, shard, terms, rows)
 
     def backward(self, losses: list[Tensor]) -> None:
-        """All towers' passes at once: the library's thread for each GPU dispatches them side by
-        side; one call a tower would not.
-        """
+        """Pass back all towers at once, so that threads for each GPU dispatch side by side."""
         with phase("backward"):
             torch.autograd.backward(losses)
 
     def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
-        """The parts of a shard (and of its looked-up rows) that pass forward and backward one after
-        another: `micro_steps` of them.
-        """
+        """The `micro_steps` parts of a shard, and of its rows, that pass one after another."""
         count = self.context.run.micro_steps
         if count is None:
             return [(shard, rows)]
@@ -200,37 +194,27 @@ class Trainer(ABC):
         return losses, dict(self.wire.counts)
 
     def skipped_steps(self) -> int | None:
-        """Steps so far whose update was left out because a gradient overflowed; None: none can
-        be.
-        """
+        """Steps left out so far because a gradient overflowed; None: none can be."""
         return None
 
     @abstractmethod
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        """Values of master copies (every replica: its own), by variable, for which part `rank`
-        answers: rank 0 for the host's too.
-        """
+        """Master values (or copies) by variable for which `rank` answers, rank 0 for the host's."""
 
     @abstractmethod
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        """Those whose slots lie on this device (the host's: on each process's first), in one order:
-        the rest of what training keeps.
-        """
+        """Those whose slots lie on this device (or the host: on a process's first), in order."""
 
     def refresh(self) -> None:
         """Bring what `owned` gives, which was written from outside, to what computes."""
         return  # here both are the same tensors
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """Return the piece of a whole variable that `owned` tells: all of it, unless the placement
-        cuts variables.
-        """
+        """Return the piece of a whole variable that `owned` tells."""
         return value
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous; called in every process. rank: whose copies, where
-        each has its own (None: the first).
-        """
+        """All variables on the CPU; called in every process. rank: whose copies, or the first."""
         replicated = self.context.placement.variables == "replica"
         owned = (
             self.owned(part)

@@ -1,6 +1,4 @@
-"""Variables of a module: their initial values, and memory of the engine's own choosing under
-them.
-"""
+"""Variables of a module: their initial values, and memory under them."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -24,9 +22,7 @@ def stored_values(file: str) -> dict[str, Tensor]:
 def initial_value(
     variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
-    """The value a variable starts with under any placement, drawn in float32 on `device` (GPUs and
-    CPUs draw different numbers).
-    """
+    """A first value, of any placement, drawn in float32 on `device` (CPUs draw others)."""
     if variable.init.law == "stored":
         return stored_values(variable.init.file)[variable.name].to(
             device=device, dtype=dtype, copy=True
@@ -45,24 +41,18 @@ def initial_value(
 def initial_values(
     model: Model, seed: int, device: torch.device, dtype: torch.dtype
 ) -> Iterable[tuple[Variable, Tensor]]:
-    """Each variable of the model with its initial value, one at a time (they need not fit in memory
-    together).
-    """
+    """Each variable of the model with its initial value, one at a time."""
     for index, variable in enumerate(model.variables):
         yield variable, initial_value(variable, index, seed, device, dtype)
 
 
 def strided_view(flat: Tensor, like: Tensor) -> Tensor:
-    """A stretch of flat memory with the shape and the strides of `like` (channels-last weights keep
-    their layout).
-    """
+    """A stretch of flat memory with the shape and the strides of `like`."""
     return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
 
 
 def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Flat memory as one stretch after another, each with the shape and the strides of its
-    parameter.
-    """
+    """Stretches of flat memory with the shape and strides of each parameter."""
     views, start = [], 0
     for parameter in parameters:
         views.append(strided_view(flat[start : start + parameter.numel()], parameter))
@@ -73,9 +63,7 @@ def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
 def flat_gradients(
     parameters: Sequence[nn.Parameter], device: torch.device, dtype: torch.dtype
 ) -> Tensor:
-    """One zeroed stretch of memory under the gradients of all these parameters, in their order:
-    what can travel as one message.
-    """
+    """One zeroed stretch of memory under all these parameters' gradients, in their order."""
     flat = torch.zeros(
         sum(parameter.numel() for parameter in parameters), device=device, dtype=dtype
     )
@@ -85,18 +73,14 @@ def flat_gradients(
 
 
 def memory_like(like: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Memory of its own, not filled, with the shape and the strides of `like`, which may be on the
-    meta device.
-    """
+    """Memory of its own, not filled, with the shape and the strides of `like`."""
     return torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype)
 
 
 def materialise(
     module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
 ) -> dict[str, nn.Parameter]:
-    """A meta module in real memory: parameters in `memory` (what it lacks stays), buffers on
-    `device`. The real ones, in order.
-    """
+    """A meta module in `memory`, its buffers on `device`: the real parameters, in order."""
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:
@@ -128,9 +112,7 @@ def begun(
     dtype: torch.dtype,
     own: Container[str] | None = None,
 ) -> dict[str, nn.Parameter]:
-    """As `materialise`, each variable in memory of its own at its initial value. own: variables
-    that this device has; None: all.
-    """
+    """Materialise each variable at its initial value. own: those this device has; None: all."""
     shapes, memory = dict(module.named_parameters()), {}
     for variable, value in initial_values(model, seed, device, dtype):
         if own is None or variable.name in own:
@@ -139,9 +121,7 @@ def begun(
 
 
 def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
-    """Add up all replicas' `parts` (overwriting the first) into `target`, in one order on all:
-    others differ in the last bit.
-    """
+    """Add up `parts` (overwriting the first) into `target`, in one order on all replicas."""
     total, *others = parts
     for part in others:
         total += part
@@ -187,9 +167,7 @@ def distances(
     dtype: torch.dtype,
     piece: Callable[[str, Tensor], Tensor],
 ) -> VariableNumbers:
-    """How far each variable is from its start, and a fingerprint of where it is. piece: of a first
-    value, what stands in `owned`.
-    """
+    """How far each variable is from its start, and prints. piece: the owned part of a start."""
     found: VariableNumbers = {"distance": {}, "start_square": 0.0, "prints": {}}
     for variable, initial in initial_values(description_of(run), run.seed, device, dtype):
         if variable.name not in owned:

@@ -1,6 +1,4 @@
-"""Every byte that a placement moves passes here and is counted, by kind, on the rank that starts
-the movement.
-"""
+"""Count every byte that a placement moves, by kind, on the rank that starts the movement."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,9 +24,7 @@ ELSEWHERE = torch.empty(0, device="meta")
 
 @dataclass(frozen=True)
 class Copy:
-    """`source`, on replica `start`'s device, into `target`, on replica `end`'s: of one shape and
-    type, both contiguous.
-    """
+    """`source` on replica `start` into `target` on replica `end`, alike and contiguous."""
 
     start: int
     source: Tensor
@@ -37,9 +33,7 @@ class Copy:
 
 
 class HostLink:
-    """Counted copies between host memory, best page-locked, and devices, each in its device's
-    order. counts: bytes by kind.
-    """
+    """Counted copies between host memory and devices. counts: bytes by kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -55,18 +49,14 @@ class HostLink:
 
 
 class Wire(HostLink):
-    """Counted movements between this replica's device, the host and the other replicas' processes;
-    on CPUs "the host" is shared memory.
-    """
+    """Counted movements of this replica's device; on CPUs "the host" is shared memory."""
 
     def __init__(self, rank: int, replicas: int) -> None:
         super().__init__()
         self.rank, self.replicas = rank, replicas
 
     def copy_all(self, *batches: Sequence[Copy]) -> None:
-        """Copies between replicas, listed by all of them in one order, a call of the library for
-        each batch.
-        """
+        """Copies listed by all replicas in one order, a call of the library a batch."""
         for copies in batches:
             sends = [(copy.end, copy.source) for copy in copies if copy.start == self.rank]
             self.exchange(
@@ -76,18 +66,14 @@ class Wire(HostLink):
     def exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
-        """Send each tensor to its rank, receive into each from its rank, at once; both ends list
-        what passes in one order.
-        """
+        """Send and receive at once by rank; both ends list what passes in one order."""
         for work in self.start_exchange(sends, receives):
             work.wait()
 
     def start_exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> list[Any]:
-        """As `exchange`, but returns at once: wait for what it returns before changing what is sent
-        or reading what is received.
-        """
+        """As `exchange`, not waiting: wait for the result before touching any tensor."""
         operations = [
             dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends if tensor.numel()
         ]
@@ -103,25 +89,19 @@ class Wire(HostLink):
             dist.all_reduce(tensor)
 
     def reduce(self, gradients: Tensor, algorithm: str) -> None:
-        """Sum over replicas, in place, by the algorithm of this name, written out from plain
-        copies; `gradients` are contiguous.
-        """
+        """Sum contiguous gradients over replicas, in place, by this written-out algorithm."""
         find_algorithm(algorithm).all_reduce(
             gradients, Transport(self.rank, self.replicas, self.exchange)
         )
 
     def reduce_scatter(self, own: Tensor, whole: Tensor) -> None:
-        """This replica's stretch of the sum over replicas. `own` may be that stretch of `whole`,
-        which then holds no sum elsewhere.
-        """
+        """This replica's stretch of the sum over replicas; `own` may be part of `whole`."""
         if self.replicas > 1:
             self.counts["reduce_scatter"] += whole.nbytes
             scatter(own, whole)
 
     def start_reduce_scatter(self, own: Tensor, whole: Tensor) -> Any:
-        """As `reduce_scatter`, but returns at once: wait for what it returns, if anything, before
-        reading `own` or changing `whole`.
-        """
+        """As `reduce_scatter`, not waiting: wait for the result before touching either."""
         if self.replicas == 1:
             own.copy_(whole)
             return None
@@ -141,9 +121,7 @@ class Wire(HostLink):
 
 
 class OneProcessWire(HostLink):
-    """Counted movements between the host and all devices of a process that dispatches for all.
-    Nothing here makes the host wait.
-    """
+    """Counted movements between the host and all devices of a process; none waits."""
 
     def __init__(self, devices: Devices) -> None:
         super().__init__()
@@ -156,9 +134,7 @@ class OneProcessWire(HostLink):
             self.inward = [torch.cuda.Stream(device.torch) for device in devices.each]
 
     def copy_all(self, *batches: Sequence[Copy]) -> None:
-        """Plain peer copies, all at once; each end's main stream sees them in its order. Empty
-        tensors are left out.
-        """
+        """Plain peer copies, all at once, in the order of each end's main stream."""
         copies = [copy for batch in batches for copy in batch if copy.source.numel()]
         self.counts["device_to_device"] += sum(copy.source.nbytes for copy in copies)
         if not self.devices.cuda:
@@ -191,9 +167,7 @@ class OneProcessWire(HostLink):
             stream.wait_stream(side)
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
-        """Sum over replicas, in place, one tensor a device: NCCL's all-reduce on GPUs, plain
-        additions on CPUs.
-        """
+        """Sum over replicas, in place, one tensor a device: by NCCL, or additions on CPUs."""
         if self.replicas == 1:
             return
         self.counts["all_reduce"] += sum(tensor.nbytes for tensor in tensors)

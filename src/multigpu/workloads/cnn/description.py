@@ -17,9 +17,7 @@ Named = tuple[str, Callable[[], Model]]
 
 @dataclass(frozen=True)
 class CnnConfig:
-    """Square images of `channels` colours, and a network that ends in logits. default_batch:
-    tf_cnn_benchmarks' own, of one GPU.
-    """
+    """Square images of `channels` colours, and a network. default_batch: tf_cnn_benchmarks'."""
 
     image_size: int
     classes: int
@@ -33,9 +31,7 @@ class CnnConfig:
 
     @property
     def foldable(self) -> bool:
-        """Whether the first convolution has a stride that divides the image, so that blocks of
-        pixels can become channels.
-        """
+        """Whether the first convolution's stride divides the image, so that it can be folded."""
         first = self.network[0]
         return (
             isinstance(first, Convolution)
@@ -53,17 +49,13 @@ def unneeded_passes(config: CnnConfig) -> int:
 
 
 def sections(network: Network, image: Shape) -> tuple[Section, ...]:
-    """A section for every layer but a ReLU, which stays with what it may write over; blocks stay
-    whole. The last computes the loss.
-    """
+    """A section for every layer, a ReLU with the one before; the last computes the loss."""
     found: list[Section] = []
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
             one = layer.trace(before, name)
-            variables, takes = (
-                tuple(v.name for v in one.variables),
-                tuple(each.name for each in found[-1:]),
-            )
+            variables = tuple(v.name for v in one.variables)
+            takes = tuple(each.name for each in found[-1:])
             found.append(
                 Section(
                     name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}
@@ -73,9 +65,7 @@ def sections(network: Network, image: Shape) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
-    """The description of one image model; a ValueError where layers do not fit, or the network does
-    not end in one logit a class.
-    """
+    """The description of an image model; a ValueError where layers or logits do not fit."""
     whole = trace(config.network, config.image_shape)
     if whole.output != (config.classes,):
         raise ValueError(
@@ -129,9 +119,7 @@ def cifar(
 
 
 def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterator[Named]:
-    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the
-    batch.
-    """
+    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; rate 0.128 for 256 images."""
     rate = 0.128 * batch / 256
     yield imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate)
     yield imagenet(

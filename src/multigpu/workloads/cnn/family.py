@@ -79,9 +79,7 @@ SWEEPS: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "dense_percent": tuple(Member(8, 64, 64, share) for share in (0, 50, 90, 98)),
     }
 )
-"""By the number that changes; the others are those of the member in all four,
-`family_d8_w64_s64_f0`.
-"""
+"""By the number that changes; the others are those of `family_d8_w64_s64_f0`."""
 
 SMALL = (Member(4, 4, 16, 0), Member(4, 8, 16, 0), Member(4, 4, 16, 80))
 """For CPUs and tests."""

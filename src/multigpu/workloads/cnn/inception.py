@@ -138,9 +138,7 @@ def inception4(
     dropout: float = 0.2,
     blocks: tuple[int, int, int] = (4, 7, 3),
 ) -> net.Network:
-    """For 299 pixels; 75 is the least. `blocks` of each kind stand before, between and after the
-    two reductions.
-    """
+    """For 299 pixels; 75 is the least. `blocks` of each kind, around the two reductions."""
     conv = _conv_norm_relu(shrink)
     average, valid = (L.AveragePool(3, 1, "same"),), net.NO_PADS
     halved = (L.MaxPool(3, 2),)

@@ -25,9 +25,7 @@ from multigpu.workloads.cnn.network import (
 
 @dataclass(frozen=True)
 class Window(Layer):
-    """A kernel, one side for a square or (height, width), that moves by `stride` over a padded
-    image.
-    """
+    """A kernel, a side or (height, width), that moves by `stride` over a padded image."""
 
     kernel: int | tuple[int, int]
     stride: int = 1
@@ -38,11 +36,9 @@ class Window(Layer):
         return (self.kernel, self.kernel) if isinstance(self.kernel, int) else self.kernel
 
     def pads_for(self, shape: Shape) -> Pads:
-        return (
-            same_pads((shape[1], shape[2]), self.kernel, self.stride)
-            if self.pads == "same"
-            else self.pads
-        )
+        if self.pads == "same":
+            return same_pads((shape[1], shape[2]), self.kernel, self.stride)
+        return self.pads
 
     def positions(self, shape: Shape) -> tuple[int, int]:
         top, bottom, left, right = self.pads_for(shape)

@@ -86,9 +86,7 @@ def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
 
 
 def same_pads(size: tuple[int, int], kernel: int | tuple[int, int], stride: int) -> Pads:
-    """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the
-    right.
-    """
+    """TensorFlow's SAME: ceil(size / stride) outputs, an odd pad at the bottom and right."""
     pads: list[int] = []
     for length, side in zip(
         size, (kernel, kernel) if isinstance(kernel, int) else kernel, strict=True

@@ -36,9 +36,7 @@ def thin(filters: int, shrink: int) -> int:
 
 
 def trivial(classes: int = 1001) -> Network:
-    """Two dense layers of 1 and 4096 units before the last: next to no arithmetic, so what is left
-    is everything else.
-    """
+    """Dense layers of 1 and 4096 units before the last: next to no arithmetic."""
     return (Flatten(), *dense_relu(1), *dense_relu(4096), Dense(classes))
 
 
@@ -64,9 +62,7 @@ def five(
     shrink: int,
     dropout: float,
 ) -> Network:
-    """Five convolutions and three dense layers, the first of `units`. pads: of the second
-    convolution.
-    """
+    """Five convolutions and three dense layers, the first of `units`. pads: of the second."""
     f = [thin(each, shrink) for each in filters]
     network: Network = (*conv_relu(f[0], 11, 4, NO_PADS), pool, *conv_relu(f[1], 5, 1, pads), pool)
     network += (*conv_relu(f[2], 3), *conv_relu(f[3], 3), *conv_relu(f[4], 3), pool, Flatten())
@@ -117,9 +113,7 @@ VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4,
 def vgg(
     stages: tuple[int, ...], classes: int = 1001, shrink: int = 1, dropout: float = 0.5
 ) -> Network:
-    """Simonyan and Zisserman (arXiv:1409.1556): 3x3 convolutions, halved after each stage; for 224
-    pixels.
-    """
+    """Simonyan and Zisserman (arXiv:1409.1556): 3x3 convolutions in stages; for 224 pixels."""
     network: Network = ()
     for count, filters in zip(stages, (64, 128, 256, 512, 512), strict=True):
         network += conv_relu(thin(filters, shrink), 3) * count + (MaxPool(2, 2),)

@@ -57,9 +57,7 @@ def basic(depth: int, before: int, stride: int) -> net.Network:
 def imagenet(
     blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64
 ) -> net.Network:
-    """ResNet-50, 101, 152: `blocks` bottlenecks in each of four stages, from 4 x `width` channels,
-    doubling.
-    """
+    """ResNet-50, 101, 152: bottlenecks in four stages, from 4 x `width` channels, doubling."""
     network: net.Network = (*conv_norm(width, 7, 2), L.Relu(), L.MaxPool(3, 2, "same"))
     for stage, count in enumerate(blocks):
         narrow = width * 2**stage
@@ -70,9 +68,7 @@ def imagenet(
 
 
 def cifar(blocks: int, classes: int = 11, width: int = 16) -> net.Network:
-    """ResNet-20, 32, ...: `blocks` (3, 5, ...) basic blocks in each of three stages, from `width`
-    channels, doubling.
-    """
+    """ResNet-20, 32, ...: `blocks` basic blocks in each of three stages, width doubling."""
     network: net.Network = conv_norm(width, 3, 1, "same")
     before = width
     for stage in range(3):
@@ -83,9 +79,7 @@ def cifar(blocks: int, classes: int = 11, width: int = 16) -> net.Network:
 
 
 def tiny(classes: int = 11) -> net.Network:
-    """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both basic shortcuts,
-    and pads that differ by side.
-    """
+    """One block of every kind, and pads that differ by side, on 8 x 8 pixels, for tests."""
     return (
         *conv_norm(4, 3),
         L.Relu(),

@@ -31,18 +31,14 @@ class Cnn(StepModule):
     def loss(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the
-        running statistics after it.
-        """
+        """Of images (B, channels, height, width) and labels (B,) int64; new statistics."""
         logits, updated = self.logits(values, batch["images"], statistics)
         return self.loss_of(logits, batch["labels"]), updated
 
     def logits(
         self, values: Tensors, images: tf.Tensor, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """(B, channels, height, width) -> (B, classes) in the type of products, and the running
-        statistics after it.
-        """
+        """(B, channels, height, width) -> (B, classes) in the products' type; new statistics."""
         x = tf.cast(images, self.form.compute)
         if not self.first:
             x = tf.transpose(x, [0, 2, 3, 1])
@@ -57,9 +53,7 @@ class Cnn(StepModule):
 
 
 def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model; Unsupported where channels come first on a CPU, for which
-    TensorFlow has no kernels.
-    """
+    """The functions of an image model; `Unsupported` for channels first on a CPU."""
     if form.layout == "channels_first" and not form.cuda:
         raise Unsupported(
             "TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'"
@@ -104,11 +98,9 @@ class Pass:
             self.padding(layer, shape),
             data_format=self.format,
         )
-        return (
-            tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
-            if layer.bias
-            else y
-        )
+        if layer.bias:
+            return tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
+        return y
 
     def max_pool(self, layer: L.MaxPool, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         padding = self.padding(layer, shape)
@@ -159,10 +151,8 @@ class Pass:
         variance = tf.reduce_mean(centred * centred, axes)
         count = tf.cast(tf.size(x) // tf.size(mean), x.dtype)
         keep = tf.constant(layer.decay, x.dtype)
-        old_mean, old_variance = (
-            self.statistics[f"{name}.mean"],
-            self.statistics[f"{name}.variance"],
-        )
+        old_mean = self.statistics[f"{name}.mean"]
+        old_variance = self.statistics[f"{name}.variance"]
         self.updated[f"{name}.mean"] = keep * old_mean + (1 - keep) * mean
         self.updated[f"{name}.variance"] = keep * old_variance + (
             1 - keep

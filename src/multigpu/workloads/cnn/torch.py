@@ -53,9 +53,7 @@ def build(
 
 
 class Cnn(nn.Sequential):
-    """Sum of a shard's cross entropies over its images; parameters are the description's variables,
-    name by name.
-    """
+    """Summed cross entropies over a shard's images; parameters as the description names them."""
 
     def __init__(
         self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format
@@ -66,9 +64,7 @@ class Cnn(nn.Sequential):
         self.groups: list[list[T.Conv]] = []
 
     def reset_buffers(self) -> None:
-        """Start the running statistics (mean 0, variance 1) and constants anew, after the module
-        was moved out of the meta device.
-        """
+        """Start running statistics and constants anew, once the module is in real memory."""
         for module in self.modules():
             if isinstance(module, T.Norm | T.ResponseNorm):
                 module.reset_buffers()
@@ -77,9 +73,7 @@ class Cnn(nn.Sequential):
         return {}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; rows are
-        ignored.
-        """
+        """Of images (B, channels, height, width) and labels (B,) int64; rows are ignored."""
         return self.loss_of(self.logits(batch["images"]), batch["labels"])
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -102,9 +96,7 @@ class Cnn(nn.Sequential):
         return x
 
     def cast_in_groups(self) -> None:
-        """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a
-        cast until they reach CAST_MIB.
-        """
+        """From now on cast weights of convolutions in groups of CAST_MIB under autocast."""
         size_mib = 0.0
         for module in self.modules():
             if isinstance(module, T.Conv) and not isinstance(module, T.FoldedConv):
@@ -115,9 +107,7 @@ class Cnn(nn.Sequential):
                 size_mib += module.weight.nbytes / 2**20
 
     def lend_weights(self, device: str) -> None:
-        """Convolutions of groups compute with weights in autocast's type, until these are taken
-        back.
-        """
+        """Have convolutions of groups compute with weights in autocast's type for now."""
         for group in self.groups if torch.is_autocast_enabled(device) else ():
             cast = T.CastTogether.apply(
                 torch.get_autocast_dtype(device), *(layer.weight for layer in group)
@@ -126,9 +116,7 @@ class Cnn(nn.Sequential):
                 layer.lent = weight
 
     def compile_parts(self) -> None:
-        """Compile stretches of layers: equal blocks share their code, and backward hands out
-        gradients stretch by stretch, for merging.
-        """
+        """Compile stretches of layers: equal blocks share code, and gradients leave early."""
         stretches: list[list[nn.Module]] = [[]]
         for layer in self:
             if (
@@ -150,9 +138,7 @@ class Cnn(nn.Sequential):
 
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
-"""Layers whose output is new memory that their own backward pass does not read: the next may write
-over it.
-"""
+"""Layers whose output their own backward pass does not read: the next may write over it."""
 
 
 def parts(network: net.Network, shape: net.Shape) -> OrderedDict[str, nn.Module]:
@@ -207,9 +193,7 @@ def max_pool(layer: L.MaxPool, shape: net.Shape) -> nn.Module:
 
 
 def average_pool(layer: L.AveragePool, shape: net.Shape) -> nn.Module:
-    """The library's pooling, padding not counted; a NotImplementedError where it cannot express
-    pads.
-    """
+    """The library's pooling, padding not counted; NotImplementedError for other pads."""
     top, _, left, _ = layer.pads_for(shape)
     if layer.sides == (1, 1):
         return T.Subsample(layer.stride)
@@ -257,18 +241,14 @@ MAKERS: dict[type[net.Layer], Callable[[Any, net.Shape], nn.Module]] = {
     L.Residual: residual,
     L.Concat: concat,
 }
-"""Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made
-in `parts`.
-"""
+"""Layer -> its module, given the shape of its input; `parts` makes `Relu`."""
 
 
 Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
-    to what it gives ("loss": the last).
-    """
+    """Section -> its function, from arrays and earlier tensors to what it gives."""
     assert isinstance(module, Cnn)
     stretches: dict[str, list[nn.Module]] = {}
     for name, layer in module.named_children():

@@ -1,6 +1,4 @@
-"""Batch norm in one piece with the sum, ReLU and max-pooling that follow it
-(`multigpu.kernels.batch_norm`).
-"""
+"""Batch norm in one piece with a sum, ReLU and pooling (`multigpu.kernels.batch_norm`)."""
 
 import torch
 from torch import Tensor, nn
@@ -68,9 +66,7 @@ class FusedNorm(Norm):
 
 
 class FusedResidual(Residual):
-    """branch(x) + shortcut(x), added up by the norm that the branch ends in. x may be a pair: for
-    the branch and for the shortcut.
-    """
+    """branch(x) + shortcut(x), added by the branch's last norm; x may be a pair for both."""
 
     def __init__(self, residual: Residual) -> None:
         super().__init__(residual.branch, residual.shortcut if residual.projected else None, False)
@@ -84,9 +80,7 @@ class FusedResidual(Residual):
 
 
 def fuse(stack: nn.Sequential, network: net.Network, shape: net.Shape) -> None:
-    """Have each batch norm of the network that `stack` was built from compute what follows it
-    too.
-    """
+    """Have each batch norm of the network in `stack` compute what follows it too."""
     walk = list(net.steps(network, shape))
     for place, (name, layer, size) in enumerate(walk):
         part, rest = getattr(stack, name), walk[place + 1 :]

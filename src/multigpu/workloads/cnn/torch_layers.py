@@ -12,9 +12,7 @@ from multigpu.workloads.tensors import arithmetic_type
 
 
 class CastTogether(torch.autograd.Function):
-    """Tensors in another type by one kernel, and their gradients back by one; autocast takes a
-    kernel for each.
-    """
+    """Tensors in another type by one kernel, and their gradients back by one."""
 
     @staticmethod
     def forward(ctx: Any, kind: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -34,9 +32,7 @@ def cast_all(tensors: tuple[Tensor, ...], kind: torch.dtype) -> tuple[Tensor, ..
 
 
 class Conv(nn.Conv2d):
-    """A convolution whose values come from the description. lent: its weight in 16 bits, where
-    several layers' are cast together.
-    """
+    """A convolution with the description's values. lent: its weight in 16 bits, if lent."""
 
     lent: Tensor | None = None
 
@@ -66,10 +62,8 @@ class FoldedConv(Conv):
     def forward(self, x: Tensor) -> Tensor:
         stride, (high, wide) = self.stride[0], self.kernel_size
         # zeros in front of the kernel, so that blocks begin where pads end
-        above, before = (
-            -self.top % stride,
-            -self.left % stride,
-        )
+        above = -self.top % stride
+        before = -self.left % stride
         down, across = -(-(high + above) // stride), -(-(wide + before) // stride)
         pads = before, across * stride - wide - before, above, down * stride - high - above
         weight = (
@@ -145,9 +139,7 @@ class Norm(nn.BatchNorm2d):
 
 
 class ResponseNorm(nn.Module):
-    """Local response normalisation, (B, C, H, W): sums by a 1x1 convolution with a band of ones,
-    fast in every layout and type.
-    """
+    """Local response normalisation, (B, C, H, W), by a 1x1 convolution with a band of ones."""
 
     band: Tensor
 

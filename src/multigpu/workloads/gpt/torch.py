@@ -29,9 +29,7 @@ def build_part(model: Model, parts: Parts) -> nn.Module:
 
 
 def library_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of cross entropies of x (N, C) @ table (V, C) transposed over targets (N,)
-    int64, in float32 or better.
-    """
+    """Return summed cross entropies of x (N, C) @ table (V, C).T over targets (N,) int64."""
     logits = F.linear(x, table)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -133,9 +131,7 @@ class Gpt(nn.Module):
         return self.parts.cross_entropy(logits, targets.flatten(), self.config.vocabulary)
 
     def compile_parts(self) -> None:
-        """Compile every block by itself, so that its gradients are ready before the next one's
-        backward, and the library's loss.
-        """
+        """Compile every block by itself, so that its gradients are ready early, and the loss."""
         for block in self.blocks:
             block.compile(dynamic=False)
         if self.loss is library_loss:
@@ -146,9 +142,7 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Return what each section computes, from arrays of the batch and tensors that earlier ones
-    gave to what it gives ("loss": the last).
-    """
+    """Section -> its function, from arrays and earlier tensors to what it gives."""
     assert isinstance(module, Gpt)
     last = len(module.blocks) - 1
 

@@ -182,9 +182,7 @@ def cell_below(layer: int) -> str:
 
 
 def starts_from(layer: int) -> str:
-    """The encoder's cell from whose last state a cell of the decoder starts: forward 0, backward 0,
-    forward 1, backward 1.
-    """
+    """The encoder's cell whose last state a decoder's cell starts from, directions by turns."""
     return f"{('encoder_forward', 'encoder_backward')[layer % 2]}_{layer // 2}"
 
 

@@ -1,6 +1,4 @@
-"""How PyTorch runs a stack of LSTM cells, and the plan by which sentences of unequal lengths pass
-through one.
-"""
+"""Run a stack of LSTM cells in PyTorch, and pack sentences of unequal lengths for it."""
 
 from dataclasses import dataclass
 
@@ -17,9 +15,7 @@ State = tuple[Tensor, Tensor]
 
 
 def dropped(x: Tensor, dropout: float) -> Tensor:
-    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing
-    is dropped.
-    """
+    """`x` with that share of its elements dropped; `x` itself where that is 0."""
     return functional.dropout(x, dropout) if dropout else x
 
 
@@ -78,9 +74,7 @@ def fused(
 def stepwise(
     x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """Compute `fused` as a loop over positions: the "dynamic rnn" of document 000's time, with
-    thirty times as many kernels.
-    """
+    """Compute `fused` as a loop over positions, document 000's "dynamic rnn"."""
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
         # (2 units, 4 units)
@@ -179,9 +173,7 @@ class Packing:
 
 
 def pack(lengths: Tensor, device: torch.device) -> Packing:
-    """The packing, on `device`, of sentences of these lengths: (B,) int64 on the host, each at
-    least 1.
-    """
+    """The packing, on `device`, of sentences of these lengths, (B,) int64 >= 1 on the host."""
     batch = len(lengths)
     order = lengths.argsort(descending=True, stable=True)
     left = lengths[order]  # (B,)

@@ -51,9 +51,7 @@ class Nmt(StepModule):
         return tf.reduce_sum(terms), {}
 
     def _encode(self, values: Tensors, source: tf.Tensor, batch: Tensors) -> State:
-        """The decoder's first state, (cells, B, D): every sentence's encoder states after its own
-        last word.
-        """
+        """The decoder's first state, (cells, B, D), after every sentence's own last word."""
         shape = [self.config.encoder_layers, tf.shape(source)[1], self.config.units]
         zero = tf.zeros(shape, source.dtype)
         if self.form.even:
@@ -73,9 +71,7 @@ class Nmt(StepModule):
     def _run(
         self, values: Tensors, stack: str, x: tf.Tensor, state: State, ragged: Tensors | None = None
     ) -> tuple[tf.Tensor, State]:
-        """A stack of cells over (T, B, D); with `ragged`, the state is each sentence's after its
-        own source_length.
-        """
+        """A stack of cells over (T, B, D); `ragged`: sentences end at their source_length."""
         names = self.config.cell_names(stack)
         on_cudnn = self.form.recurrence == "fused" and self.form.cuda
         # under bf16 cuDNN's recurrence alone stays in the variables' type: TensorFlow 2.21's
@@ -85,10 +81,8 @@ class Nmt(StepModule):
             [tf.cast(values[f"{name}_{part}"], kind) for name in names]
             for part in ("kernel", "bias")
         )
-        cells, ragged = (
-            Cells(kernels, biases, self.config.forget_bias, self.config.dropout),
-            None if self.form.even else ragged,
-        )
+        cells = Cells(kernels, biases, self.config.forget_bias, self.config.dropout)
+        ragged = None if self.form.even else ragged
         if on_cudnn:
             state = (tf.cast(state[0], kind), tf.cast(state[1], kind))
             y, after = cudnn(tf.cast(x, kind), state, cells, ragged)
@@ -109,9 +103,7 @@ def build(model: Model, form: Form) -> Nmt:
 
 
 def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
-    """As PyTorch's twin; every replica's operation has a generator of its own: they share no
-    mask.
-    """
+    """As PyTorch's twin; every replica has a generator, and a mask, of its own."""
     return tf.nn.dropout(x, dropout) if dropout else x
 
 
@@ -130,9 +122,8 @@ class Cells:
 def cudnn(
     x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None
 ) -> tuple[tf.Tensor, State]:
-    """All cells and positions in one call of cuDNN, its parameters all matrices, then two biases a
-    cell, the second forget_bias at gate f. With dropout it is a call a cell: the library drops
-    between cells only, by a generator of its own.
+    """All cells and positions in one call of cuDNN (with dropout, a call a cell), its parameters
+    all matrices, then two biases a cell, the second forget_bias at gate f.
     """
     if cells.dropout and len(cells.kernels) > 1:
         ends = []
@@ -222,9 +213,7 @@ def block_lstm(
 def stepwise(
     x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None
 ) -> tuple[tf.Tensor, State]:
-    """As `block_lstm`, in any type: a loop over positions, every cell a product and a handful of
-    small operations ("dynamic rnn").
-    """
+    """As `block_lstm`, in any type: a loop over positions of small operations ("dynamic rnn")."""
     length, layers = tf.shape(x)[0], len(cells.kernels)
     shape = [x.shape[1], cells.kernels[-1].shape[1] // 4]  # of one position's output
     inputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x)

@@ -48,9 +48,7 @@ def build(
 
 
 class Nmt(nn.Module):
-    """Sum of a shard's cross entropies over its target words; parameters are the description's
-    variables, name by name.
-    """
+    """Summed cross entropies over a shard's target words; parameters as the description names."""
 
     forget_bias: Tensor
     projection: Tensor
@@ -128,15 +126,11 @@ class Nmt(nn.Module):
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device,
-        lengths (B,) on the host.
-        """
+        """The decoder's first state, (cells, B, units); source (B, S), lengths on the host."""
         return self._encode(self._embed("source_embedding", source, {}), lengths)
 
     def decode_step(self, words: Tensor, state: State) -> tuple[Tensor, State]:
-        """One position of the decoder: the words before it, (B,) int64, to logits (B, vocabulary)
-        and the state after it.
-        """
+        """The words before a position, (B,) int64, to logits (B, vocabulary) and new state."""
         output, state = self._run(
             "decoder", self._embed("target_embedding", words[:, None], {}), state
         )
@@ -161,9 +155,7 @@ class Nmt(nn.Module):
         lengths: Tensor | None = None,
         beside: int = 1,
     ) -> tuple[Tensor, State]:
-        """lengths: of persistent cells alone. beside: how many stacks run at once, this one
-        counted.
-        """
+        """lengths: of persistent cells. beside: how many stacks run at once, with this one."""
         kernels, biases = (
             # by attribute: a copy that nn.DataParallel makes has tensors, and no parameters
             [getattr(self, f"{cell}_{part}") for cell in self.config.cell_names(stack)]
@@ -176,9 +168,7 @@ class Nmt(nn.Module):
         return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
-        """The stream for gradients of variables beside persistent cells, which leave half of a GPU
-        free; None: in their turn.
-        """
+        """The stream for gradients beside persistent cells; None: in their turn."""
         beside = self.recurrence is persistent and self.concurrent and device.type == "cuda"
         return self._stream(device, "gradients") if beside else None
 
@@ -186,9 +176,7 @@ class Nmt(nn.Module):
         return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, D), after each sentence's own last word: source (S,
-        B, D), lengths (B,) on the host.
-        """
+        """The decoder's first state, (cells, B, D): source (S, B, D), lengths (B,) on the host."""
         shortest, longest = ends_of(lengths)
         # (L, B, D)
         zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)
@@ -210,10 +198,8 @@ class Nmt(nn.Module):
                 (zero, zero),
                 packing.batch_sizes,
             )
-            forwards, backwards = (
-                unsorted(forwards, packing.unsort),
-                unsorted(backwards, packing.unsort),
-            )
+            forwards = unsorted(forwards, packing.unsort)
+            backwards = unsorted(backwards, packing.unsort)
         return interleaved(forwards, backwards)
 
     def _encode_to(self, source: Tensor, ends: Tensor) -> State:
@@ -230,9 +216,7 @@ class Nmt(nn.Module):
     def _both_directions(
         self, source: Tensor, turned: Tensor, state: State, ends: Tensor | None = None
     ) -> tuple[State, State]:
-        """The states after the last and after the first position of sentences (S, B, D), read
-        forwards and, `turned`, backwards.
-        """
+        """The states after the last and the first position of sentences (S, B, D)."""
         if not (self.concurrent and source.is_cuda):
             _, forwards = self._run("encoder_forward", source, state, lengths=ends)
             _, backwards = self._run("encoder_backward", turned, state, lengths=ends)
@@ -255,9 +239,7 @@ class Nmt(nn.Module):
         return forwards, backwards
 
     def _targets(self, target: Tensor, lengths: Tensor, ends: Tensor | None = None) -> Tensor:
-        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B). ends: the
-        lengths on the device.
-        """
+        """Targets, time first, padding ignored: (B, T) -> (T, B). ends: lengths on the device."""
         target = target.t()
         if ends is None and int(lengths.min()) >= target.shape[0]:
             return target
@@ -269,15 +251,11 @@ class Nmt(nn.Module):
 
 Values = dict[str, Tensor]
 Compute = Callable[[Values], Values]
-"""From arrays of the batch and tensors that earlier sections gave to what the section gives
-("loss": the last one).
-"""
+"""From the batch's arrays and earlier sections' tensors to what the section gives."""
 
 
 def section_functions(module: nn.Module) -> dict[str, Compute]:
-    """Section -> what it computes. A section touches no variables but its own, so all others may
-    stay on the meta device.
-    """
+    """Section -> its function, which touches no variables but the section's own."""
     assert isinstance(module, Nmt)
     config = module.config
     found: dict[str, Compute] = {
@@ -315,14 +293,10 @@ def _cell(
 
 
 def _encoder_cell(module: Nmt, stack: str, layer: int, values: Values) -> Values:
-    """Outputs travel as the batch is: (S, B, D) in the order of reading, which for the second
-    direction is from the last word on.
-    """
+    """Outputs travel as (S, B, D) in the order of reading, from a sentence's last word too."""
     name, hands_up = f"{stack}_{layer}", layer + 1 < module.config.encoder_layers
-    x, lengths = (
-        values[f"{stack}_{layer - 1}" if layer else "source_rows"],
-        host_lengths(values, "source_length"),
-    )
+    x = values[f"{stack}_{layer - 1}" if layer else "source_rows"]
+    lengths = host_lengths(values, "source_length")
     shortest, longest = ends_of(lengths)
     zero = x.new_zeros(1, x.shape[1], x.shape[2])
     turned = stack == "encoder_backward" and layer == 0

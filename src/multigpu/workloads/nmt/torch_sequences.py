@@ -9,9 +9,7 @@ from multigpu.workloads.nmt.recurrence import Packing, State
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
-    """The array `name` of a batch, which must be on the host: plans are made there, and asking a
-    device would stop it.
-    """
+    """The array `name` of a batch; a ValueError where it is not on the host."""
     lengths = batch[name]
     if lengths.device.type != "cpu":
         raise ValueError(f"{name} is on {lengths.device}: lengths must stay on the host")
@@ -45,9 +43,7 @@ def unsorted(state: State, places: Tensor) -> State:
 
 
 def interleaved(forwards: State, backwards: State) -> State:
-    """Both stacks' states as the decoder's cells take them: forward 0, backward 0, forward 1,
-    backward 1.
-    """
+    """Both stacks' states for the decoder's cells: forward 0, backward 0, forward 1, ..."""
     hidden, cell = (
         torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True)
     )
@@ -55,7 +51,5 @@ def interleaved(forwards: State, backwards: State) -> State:
 
 
 def padded(words: Tensor, packing: Packing, shape: torch.Size) -> Tensor:
-    """Packed words back in a batch (S, B, D), in the order of reading, zeros behind each sentence's
-    last.
-    """
+    """Packed words in a batch (S, B, D), in the order of reading, padded with zeros."""
     return words.new_zeros(shape).flatten(0, 1).index_copy(0, packing.forwards, words).view(shape)

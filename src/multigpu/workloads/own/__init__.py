@@ -1,6 +1,4 @@
-"""Models of users: whatever `multigpu.compare` was given, described when it was first seen
-(`description.Models`).
-"""
+"""Models of users, given to `multigpu.compare` and described there (`description.Models`)."""
 
 from multigpu.lazy import lazy
 from multigpu.workloads.base import Workload

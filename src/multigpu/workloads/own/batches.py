@@ -1,6 +1,4 @@
-"""A user's batches by step and replica, as named arrays: drawn by their function, or read from
-their loader. Imports no framework.
-"""
+"""A user's batches by step and replica, drawn or read from a loader. Imports no framework."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -23,9 +21,8 @@ __all__ = ["checked_rows", "put_together", "taken_apart"]
 
 
 class DrawnBatches:
-    """Batches of the user's function, given a generator of the step's and the replica's own; all
-    that it draws from other generators of the process follows from the same two numbers. generator:
-    makes one from a seed.
+    """Batches of the user's function, from generators whose seeds follow from step and replica,
+    those that it does not name included. generator: makes one from a seed.
     """
 
     longer = False
@@ -47,9 +44,8 @@ class DrawnBatches:
 
 
 class Streamed:
-    """One replica's batches in their order, which its framework's reader begins at any step.
-    longer: each may hold more samples than are taken; one that holds fewer is left out, as the last
-    of a loader may.
+    """One replica's batches in their order, begun at any step. longer: each may hold more samples
+    than are taken; one that holds fewer is left out, as the last of a loader may.
     """
 
     longer = False
@@ -97,9 +93,7 @@ def batches_of(
 
 
 def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
-    """One replica's batch of a step: its structure and its arrays; a JobError where it cannot be
-    made, or is of another size.
-    """
+    """One replica's batch of a step: structure and arrays; a JobError: it cannot be made."""
     with telling("batch"):
         made = batches.batch(step)
     structure, arrays = taken_apart(made)
@@ -151,9 +145,7 @@ class OwnBatches(Source):
         return [array.copy() for array in arrays] if self.described.reused else arrays
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`; a JobError where the user's function or loader fails, or gives what
-        it did not give at first.
-        """
+        """The shard of `rank`; a JobError where the user's code fails, or gives another kind."""
         rows = self.sizes[rank]
         if not self.joined:
             arrays = self._arrays(step, rows, len(self.sizes), rank)

@@ -1,6 +1,4 @@
-"""Describe a user's job before it is measured, in a file beside its Records. Imports no
-framework.
-"""
+"""Describe a user's job in a file beside its Records. Imports no framework."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,9 +13,7 @@ from multigpu.workloads.own.job import Job, load_job, unpack
 from multigpu.workloads.own.seals import find_packed
 
 FOLDERS = "MULTIGPU_JOBS"
-"""The environment variable that names the folders of descriptions, as PATH names folders of
-programs.
-"""
+"""The environment variable that names the folders of descriptions, as PATH does programs'."""
 
 PREFIX = "model."
 """Before the user's own names of parameters."""
@@ -48,8 +44,7 @@ class Described(Data):
         whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
         those of them that no examined batch gave a gradient. hooked: trained ones with a hook on
-        their gradient. seldom: trained ones that only some
-        did.
+        their gradient. seldom: trained ones that only some did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
     ragged: whether samples of different batches differ in length. reused: whether a batch is
@@ -159,9 +154,7 @@ class Models(Mapping[str, Model]):
 
 @contextmanager
 def without_values(folder: Path) -> Iterator[None]:
-    """Remove from a folder of jobs, however this is left, what variables start with: it is as large
-    as the model, and every examination writes it anew.
-    """
+    """Remove first values from a folder of jobs afterwards: they are as large as the model."""
     try:
         yield
     finally:

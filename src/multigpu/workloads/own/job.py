@@ -1,6 +1,4 @@
-"""Define a training job of a user's own; the job in every process that trains it; and what is wrong
-with it in one sentence.
-"""
+"""Define a training job of a user's own, load it in every process, and say what is wrong."""
 
 import importlib.util
 import linecache
@@ -43,9 +41,7 @@ def checked_rule(rule: Optimizer) -> Optimizer:
 
 
 def SGD(rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimizer:
-    """Stochastic gradient descent, as `torch.optim.SGD`; a ValueError names a number that trains
-    nothing.
-    """
+    """As `torch.optim.SGD`; a ValueError names a number that trains nothing."""
     return checked_rule(Optimizer("sgd", rate, momentum, weight_decay))
 
 
@@ -67,9 +63,7 @@ def AdamW(
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Optimizer:
-    """As `torch.optim.AdamW`, whose decay is no part of the gradient; a ValueError names a number
-    that trains nothing.
-    """
+    """As `torch.optim.AdamW`; a ValueError names a number that trains nothing."""
     return checked_rule(Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
@@ -186,9 +180,7 @@ class Job:
 
     @property
     def rule(self) -> Optimizer:
-        """The update as the study knows it; of an optimizer of one's own the dearest that it
-        does.
-        """
+        """The update as the study knows it; of one's own optimizer the dearest."""
         own: Optimizer = self.optimizer
         return own if isinstance(own, Optimizer) else Optimizer("adamw", 0.0)
 
@@ -230,9 +222,7 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
 
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence, `sys.exit()` included; memory that is full
-    stays what it is, and Ctrl-C; a JobError where the code inside failed.
-    """
+    """Turn what a user's code raises into a JobError's sentence, but full memory and Ctrl-C."""
     try:
         yield
     except (JobError, MemoryError):
@@ -244,9 +234,7 @@ def telling(what: str, place: str = "") -> Iterator[None]:
 
 
 def load_job(named: str) -> Job:
-    """The job NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the
-    repository. A JobError where there is none.
-    """
+    """The job NAME in FILE.py, found here or in the repository; a JobError: there is none."""
     text, _, name = named.rpartition(":")
     if not text or not name.isidentifier():
         raise JobError(
@@ -279,9 +267,7 @@ def load_job(named: str) -> Job:
 
 
 def pack(job: Job) -> bytes:
-    """Make the job's bytes for other processes of this user, what a script or a cell defines by its
-    content, sealed (`seals`); a JobError where it holds what cannot travel.
-    """
+    """Make the job's sealed bytes for this user's processes; a JobError: it cannot travel."""
     import cloudpickle
 
     own = [
@@ -306,9 +292,7 @@ def pack(job: Job) -> bytes:
 
 
 def texts_of_cells() -> dict[str, list[str]]:
-    """Give the lines of a notebook's cells, by the name that tracebacks have for each: what another
-    process wants in order to quote them.
-    """
+    """Give the lines of a notebook's cells by their names in tracebacks, to be quoted."""
     return {
         name: list(known[2])
         for name, known in linecache.cache.items()
@@ -317,9 +301,7 @@ def texts_of_cells() -> dict[str, list[str]]:
 
 
 def unpack(path: Path) -> Job:
-    """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
-    did, since reading it would run their code.
-    """
+    """Read a job that `pack` wrote for this user; JobError: another did, whose code would run."""
     content = opened(path.read_bytes()) if path.is_file() else None
     if content is None:
         raise JobError(

@@ -1,6 +1,4 @@
-"""A DataLoader's samples, or what an iterable gives, as each replica's batches: in one order and
-with the same random numbers in every process.
-"""
+"""A DataLoader's or an iterable's batches for each replica, alike in every process."""
 
 import copy
 import itertools
@@ -24,9 +22,7 @@ def generator_of(seed: int) -> torch.Generator:
 
 
 class SeededSamples(Dataset[Any]):
-    """A dataset whose samples of one batch draw the same wherever and whenever they are read, by a
-    worker or not. An index is (seed of the batch, the dataset's own indices).
-    """
+    """A dataset whose batches draw alike everywhere. An index is (seed, indices of its own)."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -66,9 +62,7 @@ def own_order(source: Any) -> str:
 
 
 class Loaded(Streamed):
-    """Samples of a DataLoader's dataset in an order of the seed's own, or in that of a sampler of
-    the user's own; or what an iterable gives. Each replica has its own batches.
-    """
+    """Samples of a DataLoader in an order of the seed's or its sampler's, or of an iterable."""
 
     def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
         super().__init__(source, rows, replicas, rank, seed)

@@ -1,6 +1,4 @@
-"""A user's module on its way to the engines: without torch.compile, with the widths that lazy
-layers learn from a batch, and refused where it cannot be copied as it is.
-"""
+"""Prepare a user's module for the engines, or refuse it where it cannot be copied."""
 
 import copy
 import itertools
@@ -72,9 +70,7 @@ def is_hooked_late(parameter: nn.Parameter) -> bool:
 
 
 def copied(job: Job, module: nn.Module) -> nn.Module:
-    """A copy of a model that was given as such; a JobError where hooks on its parameters would be
-    lost.
-    """
+    """A copy of a model given as such; a JobError where hooks on parameters would be lost."""
     for name, parameter in module.named_parameters():
         if is_hooked(parameter):
             raise JobError(
@@ -154,9 +150,7 @@ def cast(module: nn.Module, kind: torch.dtype) -> nn.Module:
 
 
 def kind_for(value: Tensor, kind: torch.dtype) -> torch.dtype:
-    """In which type a tensor of a user's module is kept where it computes in `kind`: all in fp64,
-    else its own.
-    """
+    """The type of a module's tensor where it computes in `kind`: fp64, or its own."""
     if kind != torch.float64:
         return value.dtype
     if value.is_complex():

@@ -1,6 +1,5 @@
-"""Seals of packed jobs: who reads a pickle runs what its author put into it, so that a job is read
-only if this user packed it on this machine. The key is a file that no other user can read. A
-comparison's folder, which is handed on, holds no packed job: they lie in the user's own cache.
+"""Seals of packed jobs: reading a pickle runs its author's code, so that a job is read only if this
+user packed it here. The key is a file of this user alone; packed jobs lie in the user's cache.
 """
 
 import contextlib
@@ -20,9 +19,7 @@ SIZE = hashlib.sha256().digest_size
 
 
 def own_cache() -> Path:
-    """Return a folder that is this user's alone: in the one for caches, or where that cannot be
-    written, in one for temporary files under the user's number.
-    """
+    """Return a folder of this user's alone, in the cache or among temporary files."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "multigpu"
     for folder in (usual, Path(tempfile.gettempdir()) / f"multigpu-{os.getuid()}"):
         with contextlib.suppress(OSError):
@@ -42,9 +39,7 @@ def key_file() -> Path:
 
 
 def keep_packed(name: str, content: bytes) -> None:
-    """Keep a packed job in this user's own cache, where `find_packed` finds it; those that nobody
-    compared for a month go.
-    """
+    """Keep a packed job in this user's cache, from which those of a month ago go."""
     (folder := own_cache() / "jobs").mkdir(exist_ok=True)
     for old in folder.glob("*.job"):
         with contextlib.suppress(OSError):  # another process was faster

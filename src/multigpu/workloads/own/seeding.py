@@ -1,6 +1,5 @@
-"""Seed the generators that a user's code draws from without naming them, alike in every process:
-those of the interpreter, of numpy and of PyTorch are begun anew before it is called. Imports no
-framework.
+"""Seed the generators that a user's code draws from without naming them (the interpreter's, numpy's
+and PyTorch's), alike in every process. Imports no framework.
 """
 
 import random
@@ -16,33 +15,25 @@ FIRST_OF_TORCH = 67280421310721
 """With which PyTorch's generator begins in a process that never seeds it."""
 
 ALONE = threading.RLock()
-"""Held while something draws from the process's generators: threads of one process would take each
-other's numbers.
-"""
+"""Held while something draws from the process's generators: threads share them."""
 
 LOADED, MADE = 0, 1
 """Seeds of what a file draws while it is loaded, and of what a model draws while it is made."""
 
 
 def seeds_of(*parts: int) -> list[int]:
-    """Two seeds below 2**32 of these numbers, none negative: for the generator that a function is
-    given, and for those that it is not given.
-    """
+    """Two seeds below 2**32: for the generator that is given, and for all others."""
     return [int(word) for word in np.random.SeedSequence(list(parts)).generate_state(2)]
 
 
 def _torch() -> Any:
-    """PyTorch's generator of the CPU where PyTorch is imported. Those of GPUs are left alone: a
-    step that is being captured may not be disturbed.
-    """
+    """PyTorch's generator of the CPU, if imported: capturing steps need those of GPUs."""
     torch = sys.modules.get("torch")
     return getattr(torch, "default_generator", None)
 
 
 def seed_all(seed: int, of_torch: int | None = None) -> None:
-    """Begin the interpreter's, numpy's and PyTorch's own generators; PyTorch's by another number
-    where one is given.
-    """
+    """Begin the interpreter's, numpy's and PyTorch's own generators (by `of_torch`)."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  # what users draw from
     if (generator := _torch()) is not None:
@@ -85,9 +76,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def drawing_alike(seed: int, of_torch: int | None = None) -> Iterator[None]:
-    """Draw the same from the process's generators inside, in every process; they go on afterwards
-    as if nothing was drawn.
-    """
+    """Draw the same inside in every process; generators go on afterwards undisturbed."""
     with ALONE, undisturbed():
         seed_all(seed, of_torch)
         yield

@@ -95,9 +95,7 @@ def _array(part: Any, where: str) -> np.ndarray:
 
 
 def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
-    """How the batch is built, as plain data, and its tensors in order, as arrays that share memory;
-    a JobError where it holds others. What stands at two places is one of them.
-    """
+    """How the batch is built, as plain data, and its tensors as arrays; JobError: others."""
     arrays: list[np.ndarray] = []
     met: dict[int, int] = {}
     kept: list[Any] = []  # no two live objects have one id
@@ -144,9 +142,7 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
 
 
 def _made(name: str, parts: dict[Any, Any]) -> Any:
-    """An object of a batch's class from its parts: its own making is not called where it may do
-    more than keep them.
-    """
+    """An object of a batch's class from its parts, made without its own code if it can."""
     if (kind := CLASSES.get(name)) is None:
         return parts
     if issubclass(kind, tuple):

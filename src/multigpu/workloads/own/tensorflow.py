@@ -1,6 +1,4 @@
-"""A user's Keras model as the engine takes it: a pure function of its values
-(`keras.StatelessScope`), and its batches.
-"""
+"""A user's Keras model as a pure function (`keras.StatelessScope`), and its batches."""
 
 import copy
 import re
@@ -76,9 +74,7 @@ def computing_in(form: Form) -> Iterator[None]:
 
 
 def own_model(job: Job, example: Any, form: Form) -> keras.Model:
-    """The user's model with all of its variables, on the CPU. example: what it is called with, by
-    which it is built if it is not.
-    """
+    """The user's model, built on the CPU. example: what it is called with."""
     if keras.backend.backend() != "tensorflow":
         raise JobError(
             f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow to compare"
@@ -109,9 +105,7 @@ def without_dropout(model: keras.Model) -> None:
 
 
 def named_variables(model: keras.Model) -> dict[str, Any]:
-    """Trained variables first, then all others, by names that do not depend on which models were
-    made before.
-    """
+    """Trained variables first, then all others, by names without Keras' running numbers."""
     met: Counter[str] = Counter()
     found = {}
     for variable in [*model.trainable_variables, *model.non_trainable_variables]:
@@ -124,9 +118,7 @@ def named_variables(model: keras.Model) -> dict[str, Any]:
 
 
 def own_loss(job: Job, form: Form) -> Any:
-    """The user's loss; Keras' own in the form's type, which they would otherwise compute in that of
-    the moment when they were made.
-    """
+    """The user's loss; Keras' own losses are made anew in the form's type."""
     if form.dtype != tf.float64 or not isinstance(job.loss, keras.losses.Loss):
         return job.loss
     with telling("loss", job.made_at), computing_in(form):
@@ -134,9 +126,7 @@ def own_loss(job: Job, form: Form) -> Any:
 
 
 def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType) -> tf.Tensor:
-    """Apply the user's model, its layers and its loss to a batch: the mean over samples; a JobError
-    with their own line.
-    """
+    """The mean loss of the user's model and its layers on a batch; a JobError names a line."""
     inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):
         found = model(inputs, training=True) if model._call_has_training_arg else model(inputs)
@@ -157,9 +147,7 @@ def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType)
 
 
 class OwnStep(StepModule):
-    """The sum of a shard's loss. What the rule does not train is state, which a step may bring
-    forward; replicas draw alike.
-    """
+    """The sum of a shard's loss. What is not trained is state; replicas draw alike."""
 
     def __init__(self, job: Job, structure: Any, leaves: Leaves, form: Form) -> None:
         self.job, self.structure, self.form = job, structure, form

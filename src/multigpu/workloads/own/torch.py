@@ -1,6 +1,4 @@
-"""A user's module as the engines take it: parameters under its own names, embeddings whose rows may
-come from elsewhere, a summed loss.
-"""
+"""A user's module for the engines: names, embeddings with rows from elsewhere, summed loss."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,9 +36,7 @@ _controlled = False
 
 @contextmanager
 def comparable(kind: torch.dtype) -> Iterator[None]:
-    """Modules built inside drop nothing out, and tensors that a model makes for itself have this
-    type: two of them compute the same.
-    """
+    """Modules built inside drop nothing out and make tensors of this type."""
     global _controlled
     usual = torch.get_default_dtype()
     _controlled = True
@@ -53,9 +49,7 @@ def comparable(kind: torch.dtype) -> Iterator[None]:
 
 
 def own_module(job: Job, notes: list[str] | None = None) -> nn.Module:
-    """The user's module, on the CPU, without torch.compile and with all widths. notes: what is left
-    out is added to them.
-    """
+    """The user's module, on the CPU, uncompiled, with all widths; `notes` say what is left out."""
     with drawing_alike(MADE):
         return _own_module(job, [] if notes is None else notes)
 
@@ -111,9 +105,7 @@ def own_loss(output: Any) -> Any:
 
 
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
-    """Apply the user's model and loss to a batch; a JobError with their own line where they fail or
-    give no scalar.
-    """
+    """The user's loss on a batch; a JobError where it fails or is no scalar names the line."""
     output = output_of(job, module, batch)
     if job.loss is None:
         found = own_loss(output)
@@ -134,9 +126,7 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-    """A batch's tensors by number, which share its memory where they can; those of real and of
-    complex numbers have this precision.
-    """
+    """A batch's tensors by number, real and complex ones in this precision."""
     found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
     return {name: of_kind(tensor, kind) for name, tensor in found.items()}
 
@@ -150,9 +140,7 @@ def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
 
 
 class _Reached(torch.autograd.Function):
-    """The loss, and a gradient of zero for these parameters: each replica has one for all that is
-    trained, whatever its samples reach.
-    """
+    """The loss, and a gradient of zero for these parameters, whatever the samples reach."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
@@ -206,9 +194,7 @@ class OwnStep(nn.Module):
         return self.described.seldom
 
     def looked_up(self, owner: nn.Embedding, name: str, table: Table, ids: Tensor) -> Tensor:
-        """Look rows up as an embedding layer does: rows that were brought here, or of its own
-        table.
-        """
+        """Look rows up as an embedding layer does: rows brought here, or its own."""
         rows = self.rows.get(name)
         if rows is None:
             return F.embedding(ids, owner.weight, owner.padding_idx)
@@ -219,11 +205,9 @@ class OwnStep(nn.Module):
             )
         self.left.remove(name)
         rows = rows.view(*ids.shape, rows.shape[-1])
-        return (
-            rows
-            if table.padding is None
-            else torch.where((ids == table.padding).unsqueeze(-1), rows.detach(), rows)
-        )
+        if table.padding is None:
+            return rows
+        return torch.where((ids == table.padding).unsqueeze(-1), rows.detach(), rows)
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {
@@ -235,9 +219,7 @@ class OwnStep(nn.Module):
         self.model.compile(dynamic=False)
 
     def reset_buffers(self) -> None:
-        """Once all memory is real: what is not trained starts as the user's module did, and names
-        of one parameter mean one.
-        """
+        """In real memory: bring first values of what is not trained, and tie names."""
         stored = (
             self.values
             if isinstance(self.values, dict)
@@ -285,18 +267,14 @@ class OwnStep(nn.Module):
 
 
 def build(model: Model) -> nn.Module:
-    """The user's module for one replica. Its own code makes it on the CPU, since that may read or
-    compute what the meta device has not.
-    """
+    """The user's module for one replica, made on the CPU by its own code."""
     config = model.config
     with torch.device("cpu"):
         return OwnStep(config.described.load(config.folder), config.described, config.values)
 
 
 def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, str]]:
-    """The parameters of a user's module by the names that engines know, and of further names of one
-    the first.
-    """
+    """Parameters of a user's module by engines' names; further names of one -> its first."""
     first: dict[int, str] = {}
     found: dict[str, nn.Parameter] = {}
     tied: dict[str, str] = {}

@@ -1,6 +1,4 @@
-"""Stacks of one kind of layer: document 002's fully connected model, and dense, convolutional and
-recurrent ones of like size.
-"""
+"""Stacks of one kind of layer: document 002's dense model, and others of like size."""
 
 from multigpu.lazy import lazy
 from multigpu.workloads.base import Workload

@@ -99,17 +99,13 @@ def head_variables(config: StackConfig) -> tuple[Variable, ...]:
 
 
 def layer_flops(config: StackConfig, layer: int) -> int:
-    """Operations of one layer of the body for one row, forward, a multiply-add counted as two;
-    activations are left out.
-    """
+    """Operations of one layer for one row, forward, a multiply-add counted as two."""
     kernels = [v for v in layer_variables(config, layer) if v.kind != "bias"]
     return 2 * config.places * sum(v.elements for v in kernels)
 
 
 def memory_passes(config: StackConfig) -> float:
-    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`): nobody needs
-    the gradient of the input.
-    """
+    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`)."""
     ends = [
         config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)
     ]
@@ -122,9 +118,7 @@ def memory_passes(config: StackConfig) -> float:
 
 
 def splitting(config: StackConfig) -> Splitting:
-    """How the stack is cut, and what a step joins, elements a row; a mean over pixels comes first,
-    so that its gradient is joined small.
-    """
+    """How the stack is cut, and what a step joins, elements a row."""
     axes = {"head_kernel": 0, "head_bias": 0}
     for layer in range(config.layers):
         for variable in layer_variables(config, layer):
@@ -156,16 +150,12 @@ def splitting(config: StackConfig) -> Splitting:
 
 
 def sections(config: StackConfig) -> tuple[Section, ...]:
-    """A section a layer, each handing its activations to the next; the head with the loss is the
-    last.
-    """
+    """A section a layer, each handing its activations on; last the head with the loss."""
     found: list[Section] = []
     for layer in range(config.layers):
         name, takes = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
-        own, gives = (
-            tuple(v.name for v in layer_variables(config, layer)),
-            {name: {"rows": config.places * config.width}},
-        )
+        own = tuple(v.name for v in layer_variables(config, layer))
+        gives = {name: {"rows": config.places * config.width}}
         found.append(Section(name, own, takes, gives, {"rows": layer_flops(config, layer)}))
     names = tuple(v.name for v in head_variables(config))
     return (
@@ -175,9 +165,7 @@ def sections(config: StackConfig) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
-    """The description of one stack; a ValueError where layers that are cut in pairs are odd in
-    number.
-    """
+    """The description of one stack; a ValueError where layers cut in pairs are odd."""
     if config.kind != "recurrent" and config.layers % 2:
         raise ValueError(
             f"{name} has {config.layers} layers of kind {config.kind!r}: they are cut in pairs, so"

@@ -10,9 +10,7 @@ from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 
 class Stack(StepModule):
-    """Sum of a shard's cross entropies over its rows; images stay channels first on GPUs alone,
-    where TensorFlow has kernels for it.
-    """
+    """Summed cross entropies over a shard's rows; images are channels first on GPUs alone."""
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config
@@ -43,16 +41,12 @@ class Stack(StepModule):
         return tf.reduce_sum(terms), {}
 
     def _enter(self, samples: tf.Tensor) -> tf.Tensor:
-        """Samples as the first layer reads them: sequences become (T, B, features), images what the
-        device's kernels take.
-        """
+        """Sequences as (T, B, features), images in the layout that the device's kernels take."""
         if self.config.kind == "recurrent":
             return tf.transpose(samples, [1, 0, 2])
-        return (
-            tf.transpose(samples, [0, 2, 3, 1])
-            if self.config.kind == "convolution" and not self.form.cuda
-            else samples
-        )
+        if self.config.kind == "convolution" and not self.form.cuda:
+            return tf.transpose(samples, [0, 2, 3, 1])
+        return samples
 
     def _product(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
@@ -65,17 +59,13 @@ class Stack(StepModule):
         return self._activated(self._product(values, name, x))
 
     def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An image batch in the device's layout -> the same with `width` channels; padded, so that
-        its size stays.
-        """
+        """Images in the device's layout -> the same size with `width` channels."""
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
         product = tf.nn.conv2d(x, kernel, 1, "SAME", data_format=self.format)
         return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))
 
     def _recurrent(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An LSTM from a zero state, (T, B, features) -> (T, B, width): input and state in one
-        product a position, as in translation.
-        """
+        """An LSTM from a zero state, (T, B, features) -> (T, B, width)."""
         fused = self.form.recurrence == "fused"
         on_cudnn = fused and self.form.cuda
         kind = self.form.dtype if on_cudnn else self.form.compute

@@ -1,6 +1,4 @@
-"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every
-layer.
-"""
+"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,9 +14,7 @@ from multigpu.workloads.tensors import arithmetic_type
 
 
 class Parts:
-    """How one device's part of a stack meets the others', which follow the order of `index`; this
-    one is the only part.
-    """
+    """How a part of a stack meets the others, in the order of `index`; this is the only one."""
 
     index, count = 0, 1
 
@@ -31,15 +27,11 @@ class Parts:
         return x
 
     def gather(self, x: Tensor) -> Tensor:
-        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over
-        parts.
-        """
+        """All parts' rows (axis 0), on every device; gradients of its own add up over parts."""
         return x
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over
-        parts.
-        """
+        """Summed cross entropy of logits whose classes (axis 1) are cut over parts."""
         return F.cross_entropy(
             logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum"
         )
@@ -53,16 +45,12 @@ def build(model: Model, recurrence: str | None = None) -> nn.Module:
 
 
 def build_part(model: Model, parts: Parts) -> nn.Module:
-    """One device's part of every layer; positions of a recurrent layer in a loop, since its parts
-    meet at each.
-    """
+    """One device's part of every layer; recurrent parts meet at each position of a loop."""
     return Stack(model, parts, fused=False)
 
 
 class Stack(nn.Module):
-    """Sum of a shard's cross entropies over its rows; parameters are (parts of) the description's
-    variables, name by name.
-    """
+    """Summed cross entropies over a shard's rows; parameters are (parts of) the variables."""
 
     head_kernel: Tensor
     head_bias: Tensor
@@ -83,9 +71,7 @@ class Stack(nn.Module):
         return {}
 
     def compile_parts(self) -> None:
-        """Compile every layer and the head, each by itself (a recurrent body stays the library's
-        call).
-        """
+        """Compile every layer and the head, each by itself, but no recurrent body."""
         if self.config.kind != "recurrent":
             self.compiled = torch.compile(self.affine_layer, dynamic=False)
 
@@ -104,9 +90,7 @@ class Stack(nn.Module):
         return self.recurrent_layer(index, x) if recurrent else self.affine_layer(index, x)
 
     def enter(self, samples: Tensor) -> Tensor:
-        """Samples as the first layer reads them: sequences become (T, features, B), units before
-        rows, so that parts are stretches.
-        """
+        """Samples as the first layer reads them; sequences become (T, features, B)."""
         return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
@@ -120,9 +104,7 @@ class Stack(nn.Module):
         return self.parts.cross_entropy(logits, labels, self.config.classes)
 
     def affine_layer(self, index: int, x: Tensor) -> Tensor:
-        """A dense layer, (B, features) -> (B, width), or a convolution; the next after one that is
-        cut by outputs is cut by its inputs.
-        """
+        """A dense layer or a convolution, cut by outputs and by inputs in turn."""
         kernel, bias = (
             getattr(self, f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias")
         )
@@ -150,9 +132,7 @@ class Stack(nn.Module):
 
 
 def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-    """The library's call, units before rows: x (T, features, B), weights as the layer's; its second
-    bias is zero.
-    """
+    """The library's LSTM, units before rows: x (T, features, B); a second bias of zero."""
     start = x.new_zeros(1, x.shape[2], hidden.shape[1])  # (1, B, units)
     weights = [into, hidden, bias, torch.zeros_like(bias)]
     y, _, _ = torch._VF.lstm(
@@ -162,9 +142,7 @@ def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: Parts) -> Tensor:
-    """A loop over positions of (T, features, B); each part computes all gates of its own units and
-    then gathers the hidden state.
-    """
+    """A loop over (T, features, B); each part computes its own units and gathers the state."""
     ahead = torch.matmul(into, x) + bias[:, None]  # (T, 4 units, B)
     state: Tensor | None = None  # (width, B)
     cell: Tensor | None = None  # (units, B)
@@ -184,9 +162,7 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
-    to what it gives ("loss": the last).
-    """
+    """Section -> its function, from arrays and earlier tensors to what it gives."""
     assert isinstance(module, Stack)
     stack, kind = module, module.config.kind
 

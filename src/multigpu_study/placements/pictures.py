@@ -3,8 +3,8 @@
 from jinja2 import Environment, PackageLoader
 
 from multigpu.placements import placements
-from multigpu.placements.formula import formula_lines
 from multigpu.placements.row import Home, Placement
+from multigpu_study.placements.formula import formula_lines
 
 PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
 """Fields of a row that say where a part lives, with its letter in the picture."""
@@ -13,7 +13,7 @@ SHARES = ("balanced", "sharded", "sections", "split")
 """Homes of which each GPU has a part."""
 
 PAGE = Environment(
-    loader=PackageLoader("multigpu.placements", "."), trim_blocks=True, lstrip_blocks=True
+    loader=PackageLoader("multigpu_study.placements", "."), trim_blocks=True, lstrip_blocks=True
 ).get_template("page.md.j2")
 FIELDS = ["variables", "embeddings", "lookup", "compute", "reduction", "slots", "update", "travels"]
 

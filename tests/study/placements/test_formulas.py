@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from multigpu.placements import find_placement, placements
-from multigpu.placements.formula import Formula, formula, formula_lines, latex, times
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import ID_BYTES, assign, cut_elements, predicted_bytes
 from multigpu.spec.model import Variable
 from multigpu.workloads import find_model
+from multigpu_study.placements.formula import Formula, formula, formula_lines, latex, times
 
 JOBS = (("nmt", "nmt000"), ("cnn", "resnet50_v1.5"))
 
