@@ -29,8 +29,8 @@ from multigpu.analysis.points import where
 from multigpu.analysis.show import Shown
 from multigpu.cli.main import main
 from multigpu.records.record import RecordStore
-from multigpu.report.explorer import encoded
 from multigpu_study import pages
+from multigpu_study.report.explorer import encoded
 from tests.factory import make_machine, make_record, plant
 from tests.multigpu.analysis.planted import read_on_a_telephone
 
