@@ -10,7 +10,8 @@ import pytest
 
 from multigpu.analysis.frame import frame_of
 from multigpu.cli.main import main
-from multigpu.grids import Planned, each_once, every_grid, find_grid
+from multigpu.grids import every_grid, find_grid
+from multigpu.grids.planned import Planned, each_once
 from multigpu.placements import placements
 from multigpu.placements.resolve import shard_sizes
 from multigpu.records.record import Record

@@ -10,17 +10,8 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.build import build_run
 from multigpu.cli.command import SELECTIONS, parse_counts
-from multigpu.grids import (
-    Planned,
-    affordable,
-    cost_s,
-    default_grid,
-    every_grid,
-    find_grid,
-    having,
-    pace,
-    points,
-)
+from multigpu.grids import default_grid, every_grid, find_grid
+from multigpu.grids.planned import Planned, affordable, cost_s, having, pace, points
 from multigpu.lazy import lazy
 from multigpu.machine.ceilings import measure_ceilings
 from multigpu.machine.machine import gpu_count, this_machine

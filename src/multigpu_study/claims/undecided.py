@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.grids import Planned, each_once
+from multigpu.grids.planned import Planned, each_once
 from multigpu.runner.point import START_S, launch_of
 from multigpu_study.claims.command import claim_results
 from multigpu_study.claims.core import DECIDED, Contrast

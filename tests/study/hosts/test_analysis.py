@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from multigpu.analysis.collectives import collectives_frame
-from multigpu.grids import cost_s, find_grid
+from multigpu.grids import find_grid
+from multigpu.grids.planned import cost_s
 from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.machine.private_network import OPEN_PORTS
 from multigpu.records.collective import CollectiveStore
