@@ -226,7 +226,7 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(
     assert [row.cost_s for row in images] == [
         round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR.values()
     ]
-    assert graph.cost_s == named.launches_s(graph.built) > 0
+    assert graph.cost_s == named.launches_s(graph.run) > 0
     monkeypatch.setattr(named, "framework_version", lambda framework: "none")
     assert len(read(text, [1])) == len(images)
 
