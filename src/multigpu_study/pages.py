@@ -38,7 +38,6 @@ from multigpu.analysis.points import (
     CHANGED,
     Missing,
     as_it_comes,
-    averages,
     one,
     one_length,
     points,
@@ -78,6 +77,7 @@ from multigpu_study.analysis.machines import ceilings_frame, energy_points, gpu_
 from multigpu_study.analysis.matrix_plot import heat
 from multigpu_study.analysis.memory import crossing_batch, largest, link_bounds, peaks_beside
 from multigpu_study.analysis.merge_cost import committed as committed_merges
+from multigpu_study.analysis.points import averages
 from multigpu_study.analysis.read import DocumentStudy
 from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu_study.analysis.step_traces import (

@@ -67,11 +67,6 @@ def build_parser() -> argparse.ArgumentParser:
     for selection in SELECTIONS.values():
         one.add_argument(f"--{selection.name}", action="store_true", help=selection.does)
     takes_devices(one, "device counts of the grid")
-    one.add_argument(
-        "--peaks",
-        action="store_true",
-        help="once more, only what was measured here and has no peak memory that is read",
-    )
     one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
     add_usual(one, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet")
     one.add_argument(

@@ -1,4 +1,4 @@
-"""What a grid plans of any kind of experiment: its points, what they may cost, and what a budget
+"""Plan points of a grid, of any kind of experiment: what they may cost, and what a budget
 allows of them.
 """
 

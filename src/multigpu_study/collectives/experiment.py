@@ -15,7 +15,6 @@ from multigpu.records.collective import (
     CollectiveMeasurement,
     CollectiveRecord,
     CollectiveStore,
-    joined,
 )
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext
 from multigpu.runner.hosts.launching import HostGroup
@@ -25,6 +24,7 @@ from multigpu.runner.summary import LEFT, Summary
 from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import PASSED_OVER, check_there
 from multigpu.spec.collective import CollectiveRun, DeviceType, size_text
+from multigpu_study.collectives.joining import joined
 from multigpu_study.collectives.order import parse_size, runs_in_order
 
 

@@ -30,7 +30,6 @@ from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_ti
 from multigpu.analysis.points import (
     Missing,
     as_it_comes,
-    averages,
     one,
     one_length,
     points,
@@ -263,20 +262,6 @@ def test_what_is_withdrawn_is_not_read_and_says_why(tmp_path) -> None:
         read[peak.key].measurement.peak_memory_gib == []
         and read[kept.key].measurement.peak_memory_gib
     )
-
-
-def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
-    frame = pd.DataFrame(
-        {"way": ["a", "a", "a", "b"], "accuracy": [0.8, 0.9, 1.0, 0.5], "key": ["1", "2", "3", "4"]}
-    )
-    three, one = averages(frame, ["way"], ["accuracy"]).to_dict("records")
-    # t(0.975, 2) = 4.30265 times 0.1 / sqrt 3
-    assert three["accuracy"] == pytest.approx(0.9) and three["accuracy_high"] == pytest.approx(
-        0.9 + 4.30265 * 0.1 / math.sqrt(3), rel=1e-5
-    )
-    assert (three["n"], three["keys"]) == (3, "1, 2, 3")
-    assert one["accuracy"] == 0.5 and math.isnan(one["accuracy_low"]) and one["n"] == 1
-    assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
 
 
 def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_names() -> None:

@@ -16,7 +16,8 @@ from multigpu.workloads import find_model
 from multigpu_study.analysis.machines import ceilings_frame, energy_points, gpu_points
 from multigpu_study.analysis.memory import crossing_batch, link_bounds
 from tests.factory import make_machine, make_point, make_record
-from tests.multigpu.analysis.test_machines import H200, machine, with_machine  # noqa: F401 # a fixture
+from tests.multigpu.analysis.test_machines import H200, with_machine
+from tests.multigpu.analysis.test_machines import machine as machine
 from tests.refusals import refused
 
 ALEXNET: dict[str, Any] = {"workload": "cnn", "model": "alexnet", "batch_size": 512}
