@@ -31,7 +31,7 @@ from typing import Any
 from multigpu.build import build_run
 from multigpu.grids.expand import FOLDER, Kind, expand
 from multigpu.grids.named import CONDITIONS, COSTS, LISTS
-from multigpu.grids.planned import Entry, Planned, each_once
+from multigpu.grids.planned import Planned, each_once
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.plugins import PluginRegistry
 from multigpu.spec.run import Run
@@ -136,8 +136,8 @@ def devices_here() -> list[int]:
 
 
 def find_grid(
-    name: str, *asked: Any, grids: Mapping[str, Callable[..., Iterable[Entry]]] = GRIDS
-) -> list[Entry]:
+    name: str, *asked: Any, grids: Mapping[str, Callable[..., Iterable[Planned]]] = GRIDS
+) -> list[Any]:
     """The grid of this name among those of a kind of experiment, or of several joined by commas as
     one whose launches are shared; a ValueError names the known ones. asked: what makes a grid of
     the kind; of Runs the numbers of devices.

@@ -112,6 +112,7 @@ def read_tasks(
     stand there several times.
     """
     found, refused, said = dict[str, BatchRow](), list[Impossible](), []
+    row: Any
     for row in expand(points, ROWS, counts):
         if isinstance(row.run, Impossible):
             refused.append(row.run._replace(reason=row.settings.reason))

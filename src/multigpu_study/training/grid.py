@@ -130,7 +130,7 @@ def read_grid(name: str) -> list[PlannedTraining]:
     """The entries of a file of `grids/training/`; what several train stands where the last of them
     does, as the first says it.
     """
-    found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
+    found: list[Any] = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.run.digest: entry for entry in found}.values()][::-1]
 
 
