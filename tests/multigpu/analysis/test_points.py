@@ -26,7 +26,7 @@ from multigpu.analysis.compare import (
     versus,
 )
 from multigpu.analysis.fields import FIELDS, POINT, ROLES, with_role
-from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of
 from multigpu.analysis.points import (
     Missing,
     as_it_comes,
@@ -344,9 +344,6 @@ def test_columns_by_hand_and_what_was_not_measured_is_missing():
     row = FRAME[FRAME["status"] == "timeout"].iloc[0]
     assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
     assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
-    steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
-    assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
-    assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
 
 
 def test_export_reads_back(tmp_path):

@@ -11,6 +11,7 @@ from multigpu.analysis.points import points
 from multigpu.records.record import Record
 from multigpu_study.analysis import steps as tell
 from tests.factory import make_record
+from tests.multigpu.analysis.test_points import FRAME, RECORDS
 from tests.multigpu.analysis.test_steps import fed
 from tests.refusals import refused
 
@@ -193,3 +194,9 @@ def test_points_are_told_with_the_mean_wait_of_their_records() -> None:
     records = [fed([[0.01] * 14], repeat=0), fed([[0.03] * 14], repeat=1), fed([], input_workers=8)]
     table = tell.with_waits(points(frame_of(records)), records).set_index("input_workers")["wait_s"]
     assert table[4] == pytest.approx(0.02) and math.isnan(table[8])
+
+
+def test_every_step_of_the_records_named_is_a_row_a_rank() -> None:
+    steps = tell.step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
+    assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
+    assert tell.step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()

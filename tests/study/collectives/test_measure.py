@@ -14,7 +14,7 @@ import torch.distributed as dist
 from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost
 from multigpu.machine.machine import gpu_count
-from multigpu.records.collective import CollectiveStore, joined
+from multigpu.records.collective import CollectiveStore
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import LEFT
 from multigpu.runner.sweep import make_plan
@@ -28,6 +28,7 @@ from multigpu_study.collectives.experiment import (
     main,
     measure,
 )
+from multigpu_study.collectives.joining import joined
 from multigpu_study.collectives.order import parse_size, runs_in_order, sizes_in_order
 from tests.multigpu.runner.listening import overheard
 from tests.refusals import refused
