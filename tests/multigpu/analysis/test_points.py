@@ -154,12 +154,7 @@ def test_a_study_speaks_of_one_machine_and_machines_are_never_pooled(tmp_path: P
     assert versus(where(rows, machine=two.name), where(rows, machine=four.name), but=()).empty
     assert EVERYWHERE.groupby(list(POINT), dropna=False).size().max() == 1
     study = read_study(str(tmp_path), "8x-nvidia-h200")
-    for frame in (
-        study.points,
-        study.collectives,
-        study.hosts,
-        study.host_steps,
-    ):
+    for frame in (study.points, study.collectives):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
     refused("does not exist", read_study, str(tmp_path / "typo"))

@@ -12,9 +12,10 @@ from multigpu_study.analysis.points import averages
 from multigpu_study.analysis.read import DocumentStudy
 
 
-def test_a_study_without_records_has_the_columns_of_synchrony(tmp_path: Path) -> None:
-    frame = DocumentStudy(tmp_path, "8x-nvidia-h200").synchrony
-    assert frame.empty and len(frame.columns) > 5
+def test_a_study_without_records_has_the_columns_of_each_kind(tmp_path: Path) -> None:
+    study = DocumentStudy(tmp_path, "8x-nvidia-h200")
+    for frame in (study.synchrony, study.hosts, study.host_steps):
+        assert frame.empty and len(frame.columns) > 5
 
 
 def test_what_is_withdrawn_is_a_committed_record_and_says_why() -> None:
