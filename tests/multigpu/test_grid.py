@@ -10,11 +10,11 @@ import pytest
 
 from multigpu.grids import (
     GRIDS,
+    entries_of,
     find_grid,
     grid,
     grid_file,
     named,
-    planned,
     read_rows,
 )
 from multigpu.grids.named import ENDS
@@ -249,7 +249,7 @@ def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(
 def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(read) -> None:
     (row,) = read(f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}")
     assert row.launches == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
-    point, trace = planned(row)
+    point, trace = entries_of(row)
     assert (len(point.points()), len(trace.points())) == (10, 1)
     assert trace.run == point.run.model_copy(update={"traced_steps": 3})
 

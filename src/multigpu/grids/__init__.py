@@ -40,7 +40,7 @@ RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
 Row = Planned[Run]  # one point of a file
 
 
-def planned(row: Row) -> list[Planned]:
+def entries_of(row: Row) -> list[Planned]:
     """The entries of a grid that a point stands for: itself, and its traced twin where one is asked
     for.
     """
@@ -84,7 +84,7 @@ def grid(name: str, counts: Sequence[int]) -> list[Planned]:
     return each_once(
         entry
         for row in read_rows(grid_file(name) or Path(name), counts, asked_only=True)
-        for entry in planned(row)
+        for entry in entries_of(row)
     )
 
 
