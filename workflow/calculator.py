@@ -15,17 +15,18 @@ import yaml
 from scipy.optimize import least_squares
 
 from multigpu import paths
-from multigpu.analysis.calculator import FORMS, TABLE, calculate, of_placement
 from multigpu.analysis.expected import KERNELS
 from multigpu.analysis.forecast_lines import NETWORK
 from multigpu.analysis.limits import ceilings, model_of
-from multigpu.analysis.merge_cost import band_of, merge_costs
+from multigpu.analysis.merge_cost import merge_costs
 from multigpu.analysis.points import where
 from multigpu.analysis.query import run_of
 from multigpu.analysis.read import frames
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
 from multigpu.spec.model import Model, block_of, optimizer_of
+from multigpu_study.analysis.calculator import FORMS, TABLE, calculate, of_placement
+from multigpu_study.analysis.merge_cost import band_of
 
 UNKNOWN = ("used", "passes", "floor_s")
 BANDS = ("one_low", "one_high", "peak_low", "peak_high")

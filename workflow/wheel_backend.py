@@ -1,5 +1,5 @@
 """How the package is built: by setuptools; a wheel takes the tables of the committed Records along
-(`multigpu.records.published`), which `multigpu.analysis.publish` makes of data/ beforehand.
+(`multigpu.records.published`), which `publish.py` makes of data/ beforehand.
 """
 
 import subprocess
@@ -27,9 +27,11 @@ def build_wheel(
     source = Path("src").resolve()
     tables = source / "multigpu" / "records" / "published.parquet"
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import multigpu.analysis.publish as p"
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
+        " runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     )
-    subprocess.run([sys.executable, "-c", f"{program}; p.publish()", str(source)], check=True)
+    script = str(Path(__file__).with_name("publish.py"))
+    subprocess.run([sys.executable, "-c", program, str(source), script], check=True)
     try:
         return build_by_setuptools(wheel_directory, config_settings, metadata_directory)
     finally:

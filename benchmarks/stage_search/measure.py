@@ -21,7 +21,7 @@ from benchmarks.stage_search.pricing import Pricing
 from multigpu import paths
 from multigpu.build import build_run
 from multigpu.cli.command import Parser, add_usual, answered, count
-from multigpu.grids import FEWEST
+from multigpu.grids.planned import FEWEST
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.machine.process import ask, end_with_parent, tensorflow_environment

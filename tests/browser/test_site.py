@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from multigpu.analysis import calculator
+from multigpu_study.analysis import calculator
 from multigpu_study.claims import all_claims
 from tests.names import said
 

@@ -10,20 +10,15 @@ import pytest
 
 from multigpu.grids import (
     GRIDS,
-    Planned,
-    affordable,
-    cost_s,
+    entries_of,
     find_grid,
     grid,
     grid_file,
-    launches_for,
     named,
-    pace,
-    planned,
-    points,
     read_rows,
 )
 from multigpu.grids.named import ENDS
+from multigpu.grids.planned import Planned, affordable, cost_s, pace, points
 from multigpu.report.batch_rows import read_tasks
 from multigpu.runner.point import START_S
 from multigpu.spec.run import Run
@@ -181,8 +176,7 @@ points:
       - {{batch_size: 8, precision: bf16}}
 """
     found = [
-        (row.built.devices, row.built.seed, row.built.batch_size, row.built.precision)
-        for row in read(text)
+        (row.run.devices, row.run.seed, row.run.batch_size, row.run.precision) for row in read(text)
     ]
     jobs = [(2, "fp32"), (4, "fp32"), (8, "bf16")]
     assert found == [(devices, seed, *job) for devices in (2, 1) for seed in (0, 1) for job in jobs]
@@ -195,10 +189,7 @@ def test_filters_keep_and_leave_out_and_cases_change_cost_and_launches(read) -> 
    without: [{{batch_size: 4, devices: 2}}, {{execution: captured}}],
    cases: [{{where: {{devices: 2}}, more_s: 5, launches: [0, 0, 1]}}]}}
 """
-    found = [
-        (row.built.batch_size, row.built.devices, row.cost_s, launches_for(row))
-        for row in read(text)
-    ]
+    found = [(row.run.batch_size, row.run.devices, row.cost_s, row.launches) for row in read(text)]
     assert found == [(2, 1, 4.0, (0,)), (2, 2, 10.0, (0, 0, 1)), (4, 1, 4.0, (0,))]
 
 
@@ -211,8 +202,8 @@ def test_counts_in_words_are_those_asked_for_and_a_grid_leaves_out_the_others(re
         ("[8, 2]", [8, 2]),
     ):
         text = f"- {{{SMALL}, batch_size: 8, devices: {word}}}"
-        assert [row.built.devices for row in read(text, [1, 2, 4])] == expected
-        assert [row.built.devices for row in read(text, [2, 4], asked_only=True)] == [
+        assert [row.run.devices for row in read(text, [1, 2, 4])] == expected
+        assert [row.run.devices for row in read(text, [2, 4], asked_only=True)] == [
             n for n in expected if n in (2, 4)
         ]
 
@@ -228,14 +219,14 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(
    framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
 """
     *images, graph = read(text, [1])
-    assert [row.built.model for row in images] == [*FOR_CIFAR]
-    assert [row.built.batch_size for row in images] == [
+    assert [row.run.model for row in images] == [*FOR_CIFAR]
+    assert [row.run.batch_size for row in images] == [
         model.config.default_batch for model in FOR_CIFAR.values()
     ]
     assert [row.cost_s for row in images] == [
         round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR.values()
     ]
-    assert graph.cost_s == named.launches_s(graph.built) > 0
+    assert graph.cost_s == named.launches_s(graph.run) > 0
     monkeypatch.setattr(named, "framework_version", lambda framework: "none")
     assert len(read(text, [1])) == len(images)
 
@@ -257,8 +248,8 @@ def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(
 
 def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(read) -> None:
     (row,) = read(f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}")
-    assert launches_for(row) == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
-    point, trace = planned(row)
+    assert row.launches == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
+    point, trace = entries_of(row)
     assert (len(point.points()), len(trace.points())) == (10, 1)
     assert trace.run == point.run.model_copy(update={"traced_steps": 3})
 

@@ -9,7 +9,6 @@ import nbformat
 import psutil
 import pytest
 
-from multigpu.report import pages
 from multigpu.report.kernels import this_interpreter
 from multigpu.report.notebooks import (
     NotebookError,
@@ -251,8 +250,6 @@ def test_an_unknown_name_is_found_in_the_injected_cell_alone() -> None:
         measure=Measure,
         error=ParameterError,
     )
-    page = {"records": "data", "machine": "", "In": ["", "# Parameters\nmachin = 1"]}
-    refused("did you mean 'machine'", pages.page, page, error=ParameterError)
     # A notebook run twice in one kernel holds names of its later cells: they are no parameters.
     check_parameters(
         {"measure": "all", "frame": 1, "In": [*cells[:2], "frame = 1"]}, measure=Measure

@@ -18,7 +18,7 @@ from tests.study.claims.planted import ENTRY, NEW
 pytestmark = pytest.mark.slow
 
 STUDY = (
-    "from multigpu.report.pages import *\n\nstudy = page(globals())\ntable(study.points,"
+    "from multigpu_study.pages import *\n\nstudy = page(globals())\ntable(study.points,"
     ' "placement |'
     ' planted | n", note="Planted.")'
 )

@@ -3,7 +3,6 @@ citation.
 """
 
 import hashlib
-import importlib.util
 import io
 import json
 import re
@@ -16,19 +15,15 @@ import pytest
 
 from multigpu import paths
 from multigpu.analysis.frame import COLUMNS, frame_of
-from multigpu.analysis.publish import publish
 from multigpu.analysis.read import records_of
 from multigpu.analysis.verify import altered_files, raw_records
 from multigpu.cli.main import main
 from multigpu.records.record import Record, RecordStore
 from tests.factory import make_record, plant
 from tests.refusals import refused
+from tests.scripts import load
 
-SCRIPT = paths.REPOSITORY / "workflow" / "data_package.py"
-SPEC = importlib.util.spec_from_file_location("data_package", SCRIPT)
-assert SPEC and SPEC.loader
-PACKAGE = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(PACKAGE)
+PACKAGE = load("data_package")
 AGAIN = "run workflow/data_package.py, which writes it again"
 
 
@@ -80,11 +75,16 @@ def test_what_a_wheel_takes_along_is_cut_from_the_flat_table(tmp_path: Path) -> 
     plant(RecordStore(tmp_path / "runs"), planted)
     flat = frame_of(planted).assign(unit="bricks")
     flat.to_parquet(tmp_path / "records.parquet", index=False)
-    file = publish(tmp_path / "published.parquet", tmp_path)
+    file = load("publish").publish(tmp_path / "published.parquet", tmp_path)
     rows = pd.read_parquet(file).query("table == 'runs'")["row"].map(json.loads)
     assert {(row["key"], row["unit"]) for row in rows} == {(one.key, "bricks") for one in planted}
     flat[:1].to_parquet(tmp_path / "records.parquet", index=False)
-    refused("records.parquet is not of the Records of today: run ", publish, file, tmp_path)
+    refused(
+        "records.parquet is not of the Records of today: run ",
+        load("publish").publish,
+        file,
+        tmp_path,
+    )
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from multigpu.cli.main import main
-from multigpu.grids import Planned, find_grid
+from multigpu.grids import find_grid
+from multigpu.grids.planned import Planned
 from multigpu.placements import placements
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.rules.engines import refusal

@@ -7,6 +7,8 @@ import contextlib
 import io
 import re
 import shlex
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache, partial
@@ -29,10 +31,12 @@ from multigpu.analysis.points import where
 from multigpu.analysis.show import Shown
 from multigpu.cli.main import main
 from multigpu.records.record import RecordStore
-from multigpu.report.explorer import encoded
+from multigpu.spec.parameters import ParameterError
 from multigpu_study import pages
+from multigpu_study.report.explorer import encoded
 from tests.factory import make_machine, make_record, plant
 from tests.multigpu.analysis.planted import read_on_a_telephone
+from tests.refusals import refused
 
 NOTEBOOKS = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
@@ -351,3 +355,14 @@ def test_a_printed_command_gives_what_stands_below_it(
             assert capsys.readouterr().out.strip() == answer.strip()
             printed += 1
     assert printed
+
+
+def test_an_unknown_parameter_of_a_page_is_found() -> None:
+    given = {"records": "data", "machine": "", "In": ["", "# Parameters\nmachin = 1"]}
+    refused("did you mean 'machine'", pages.page, given, error=ParameterError)
+
+
+def test_pages_load_no_framework() -> None:
+    program = "import sys, multigpu_study.pages\nprint([*{'torch', 'tensorflow'} & {*sys.modules}])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

@@ -4,8 +4,8 @@ launches.
 A mixed model of logarithms: a repeat is its point's level, what the boot does to all points of that
 form of execution, and the launch's and its own luck. Ratios follow by generalised least squares: a
 boot that both sides share falls out, unless the sides differ in form; one that they do not share
-adds the between-boot spread of its form. `between_boots.yaml` holds that spread, as `estimated`
-finds it among points measured on several boots.
+adds the between-boot spread of its form. `between_boots.yaml` holds that spread, as
+`workflow/between_boots.py` finds it among points measured on several boots.
 """
 
 import math
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from multigpu.analysis.statistics import LEVEL, chance_of_ratio, half_width, log_samples
+from multigpu.analysis.statistics import chance_of_ratio, half_width, log_samples
 
 PAUSE_S = 300
 """Launches of one commit that follow each other within this time are of one sweep."""
@@ -252,63 +252,3 @@ def rate_half(sample: Sample) -> float:
         between, freedom = _moderated(sample.form, [sample])
         terms.append((between * sum((boot.n / n) ** 2 for boot in sample.boots), freedom))
     return float(half_width(*_summed(terms)))
-
-
-def repeated_points(table: Iterable[Sample]) -> pd.DataFrame:
-    """Return the A/A table: a row for two boots of one point, one after the other: form, point (a
-    number), apart (of logarithms), within (its variance without boots), freedom, least (repeats).
-    Points whose boots have one repeat each tell nothing of their own.
-    """
-    rows = []
-    for point, one in enumerate(table):
-        if one.form and sum(boot.n for boot in one.boots) > len(one.boots) > 1:
-            for a, b in zip(one.boots, one.boots[1:], strict=False):
-                within = one.variance * (1 / a.n + 1 / b.n)
-                rows.append(
-                    (one.form, point, abs(a.mean - b.mean), within, one.freedom, min(a.n, b.n))
-                )
-    return pd.DataFrame(rows, columns=["form", "point", "apart", "within", "freedom", "least"])
-
-
-def width(spread: Any, within: Any, freedom: Any) -> Any:
-    """Return half the width of the interval of a difference between two boots of one each."""
-    between = 2 * np.asarray(spread, dtype=float) ** 2
-    total = between + within
-    return half_width(total, total**2 / (between**2 / FREEDOM + within**2 / freedom))
-
-
-def needed(pairs: pd.DataFrame) -> np.ndarray:
-    """Return the least spread at which each pair's interval holds 0, by bisection."""
-    low, high = np.zeros(len(pairs)), np.full(len(pairs), 10.0)
-    for _ in range(40):
-        middle = (low + high) / 2
-        holds = pairs["apart"].to_numpy() <= width(
-            middle, pairs["within"].to_numpy(), pairs["freedom"].to_numpy()
-        )
-        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-    return high
-
-
-def estimated(pairs: pd.DataFrame) -> dict[str, float]:
-    """Return each form's spread between boots: the least at which intervals hold the truth in 95 of
-    100 pairs of boots of one point (rounded up, as one more pair is to be held).
-    """
-    found = {}
-    for form, own in pairs.groupby("form"):
-        ordered = np.sort(needed(own))
-        place = math.ceil(LEVEL * (len(own) + 1)) - 1
-        found[str(form)] = float(ordered[min(place, len(own) - 1)])
-    return found
-
-
-def held_without_itself(pairs: pd.DataFrame) -> pd.Series:
-    """Return whether each pair's interval holds 0, with the spread estimated from all other
-    points.
-    """
-    held = pd.Series(False, index=pairs.index)
-    for _, own in pairs.groupby("form"):
-        for _, mine in own.groupby("point"):
-            (spread,) = estimated(own.drop(mine.index)).values()
-            half = width(spread, mine["within"].to_numpy(), mine["freedom"].to_numpy())
-            held[mine.index] = mine["apart"].to_numpy() <= half
-    return held

@@ -31,8 +31,6 @@ from multigpu.workloads import description_of, workloads
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
 
-SHORT_STEP_S = 0.005
-"""Below it what the host does for a step, a merge or a launch among it, is no small part."""
 
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
 

@@ -23,8 +23,6 @@ from multigpu.analysis.forecast import (
     forecast,
     held_out,
     launch_residuals,
-    widened,
-    widening_of,
 )
 from multigpu.analysis.forecast_reduction import Demand, Links, NoFormula, demand_of
 from multigpu.analysis.limits import ceilings
@@ -233,77 +231,3 @@ def _with_spread(lines: Sequence[Series]) -> list[Series]:
         chosen = residuals if len(residuals) >= LEAST_OWN else shared
         done.append(replace(line, residuals=tuple(chosen) if len(chosen) >= LEAST_SHARED else ()))
     return done
-
-
-def forecast_lines(lines: Sequence[Series], most: int = 1024, draws: int = 1000) -> list[Series]:
-    """The lines, where they can be with their forecast to `most` devices, held-out point and
-    widened bands. ValueError: `most` < 2.
-    """
-    if most < 2:
-        raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
-    return calibrated([line.with_forecast(most, draws) for line in lines])
-
-
-def calibrated(lines: Sequence[Series]) -> list[Series]:
-    """Each line with bands widened by what the held-out points of the others of its kind ask for
-    (`forecast.widening_of`).
-    """
-    done = []
-    for line in lines:
-        if line.forecast is not None and line.held_out is not None:
-            by = widening_of(
-                [other.held_out for other in lines if other is not line and other.kind == line.kind]
-            )
-            line = replace(
-                line, forecast=widened(line.forecast, by), held_out=line.held_out.widen(by)
-            )
-        done.append(line)
-    return done
-
-
-def ahead_table(lines: Sequence[Series]) -> pd.DataFrame:
-    """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low,
-    _high), `forecast.PARTS`, measured.
-    """
-    tables = [
-        _series(line).merge(
-            line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])),
-            how="cross",
-        )
-        for line in lines
-        if line.forecast is not None
-    ]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-
-def _series(line: Series) -> pd.DataFrame:
-    """One row: the fields of the series, and keys."""
-    return line.rows[list(SERIES)].head(1).assign(keys=", ".join(line.rows["keys"]))
-
-
-def held_out_table(lines: Sequence[Series]) -> pd.DataFrame:
-    """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from
-    the smaller counts (_low, _high) and as measured, predicted_s and measured_s (the steps), error
-    (predicted step over measured, less 1), inside (the measured step lies in the band, as text), n.
-    """
-    tables = []
-    for line in lines:
-        if (held := line.held_out) is None:
-            continue
-        efficiency = {"efficiency": held.predicted_s, "measured": held.measured_s}
-        efficiency |= {"efficiency_low": held.high_s, "efficiency_high": held.low_s}
-        row = _series(line).assign(
-            **{name: held.one_s / step_s for name, step_s in efficiency.items()}
-        )
-        inside = {None: "", True: "yes", False: "no"}[held.inside]
-        tables.append(
-            row.assign(
-                devices=held.devices,
-                predicted_s=held.predicted_s,
-                measured_s=held.measured_s,
-                error=held.error,
-                inside=inside,
-                n=int(line.rows["n"].iloc[-1]),
-            )
-        )
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

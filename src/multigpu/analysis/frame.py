@@ -153,31 +153,6 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
     }
 
 
-STEP_COLUMNS = {
-    "key": "string",
-    "rank": "int64",
-    "step": "int64",
-    "timed": "bool",
-    "step_time_s": "float64",
-}
-
-
-def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
-    """Every step of the measured Records called `keys`, warm-up included: a row a rank and step
-    (key, rank, step, timed, step_time_s).
-    """
-    rows = []
-    wanted = set(keys)
-    for record in records:
-        if record.key in wanted and record.status == "ok" and record.measurement is not None:
-            for rank, times in enumerate(record.measurement.step_time_s):
-                rows += [
-                    (record.key, rank, step, step >= record.run.warmup_steps, time)
-                    for step, time in enumerate(times)
-                ]
-    return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype(STEP_COLUMNS)
-
-
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
     """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
     ValueError: it cannot be written so.

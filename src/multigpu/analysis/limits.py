@@ -13,9 +13,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.fields import POINT
 from multigpu.machine.ceilings import Ceilings, read_ceilings
-from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
 from multigpu.records.published import published
 from multigpu.spec.model import Model
@@ -283,54 +281,3 @@ def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
         bound=("bound", "mean"), bound_by=("binding", "first"), of_bound=("share_of_bound", "mean")
     )
     return points.join(found.fillna({"bound_by": ""}))
-
-
-def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
-    """The measured points with what each asks of the links between its devices.
-    parameters; bytes_per_mflop: of float32 gradients, over the operations of one device (three
-    forward passes of its share of the batch);
-    links_s: the least time to sum the gradients, 2 (N - 1)/N S / L; one_step_s: the same series'
-        step on one device; bound_exposed: the
-    most efficiency if no summing hides behind computing. NaN where no link of such a device was
-    measured, or no step on one.
-    """
-    own = points[points["n"] > 0].reset_index(drop=True)
-    on = [field for field in POINT if field != "devices"]
-    ones = own.loc[own["devices"].eq(1), [*on, "step_time_s"]].rename(
-        columns={"step_time_s": "one_step_s"}
-    )
-    own = own.merge(ones, on=on, how="left", validate="m:1")
-    models = [model_of(row) for _, row in own.iterrows()]
-    known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
-    link = (
-        own["gpu"]
-        .map(
-            {gpu: each["device_link"].value for gpu, each in known.items() if "device_link" in each}
-        )
-        .astype("float64")
-    )
-    size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
-    flops = TRAINING_PASSES * pd.Series(
-        [model.forward_flops_per_unit for model in models], dtype="float64"
-    )
-    alone_s = 2 * (own["devices"] - 1) / own["devices"] * size / link
-    return own.assign(
-        parameters=[model.parameters for model in models],
-        bytes_per_mflop=1e6 * size / (flops * own["rate"] * own["step_time_s"] / own["devices"]),
-        links_s=alone_s,
-        bound_exposed=own["one_step_s"] / (own["one_step_s"] + alone_s),
-    )
-
-
-def crossing_batch(model: Model, devices: int) -> float:
-    """The global batch from which cut matrices, in bf16, send more than data parallelism.
-    ValueError: no word of how the model is cut.
-    """
-    if model.splitting is None:
-        raise ValueError(f"{model.name!r} does not say how its matrices are cut")
-    a_row = 0.0  # bytes that a device sends for each row of the global batch
-    for exchange in model.splitting.exchanges:
-        size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
-        brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
-        a_row += sent_share(exchange.kind, devices) * brought
-    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / a_row

@@ -6,11 +6,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-
-from multigpu.analysis.compare import versus
 from multigpu.analysis.expected import by_nearness
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import where
@@ -147,44 +143,3 @@ def _under(run: Run, placement: str) -> Run | None:
         with suppress(ValueError):
             return build_run(**fields)
     return None
-
-
-def kept_gib(row: Any, **changed: Any) -> float:
-    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed;
-    NaN where no formula says.
-    """
-    try:
-        run = build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)
-        return most_kept(run, description_of(run)) / GIB
-    except ValueError:
-        return math.nan
-
-
-def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds:
-    kept_gib, predicted_gib, off.
-    """
-    table = versus(
-        points[points["placement"].ne(base)], where(points, placement=base), but=["placement"]
-    )
-    table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
-    kept = pd.Series(
-        [kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64"
-    )
-    of_base = [kept_gib(row, placement=base) for _, row in table.iterrows()]
-    predicted = table["base_peak_memory_gib"] - of_base + kept
-    return table.assign(
-        kept_gib=kept, predicted_gib=predicted, off=predicted / table["peak_memory_gib"] - 1
-    ).dropna(subset="kept_gib")
-
-
-def largest(run: Run, gigabytes: float) -> float:
-    """Parameters of the largest model of these proportions of which a device of so many GB (10^9
-    bytes) keeps all that it must.
-    """
-    return (
-        sum(variable.elements for variable in description_of(run).variables)
-        * gigabytes
-        * 1e9
-        / most_kept(run, description_of(run))
-    )

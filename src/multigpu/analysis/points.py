@@ -10,7 +10,6 @@ import pandas as pd
 
 from multigpu.analysis.boots import FORMS, rate_half, samples
 from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED
-from multigpu.analysis.statistics import mean_interval
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
@@ -71,7 +70,7 @@ def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(input_label=label.fillna(known).fillna(""))
 
 
-def _joined(values: Iterable[Any]) -> str:
+def comma_joined(values: Iterable[Any]) -> str:
     """The distinct values that are not empty, in order, comma-joined."""
     return ", ".join(dict.fromkeys(value for value in values if isinstance(value, str) and value))
 
@@ -87,7 +86,7 @@ def _texts(frame: pd.DataFrame, groups: pd.Series, ok: pd.Series) -> pd.DataFram
             "commits": frame["commit"].str[:10].where(ok),
         }
     )
-    found = texts.groupby(groups).agg(_joined)
+    found = texts.groupby(groups).agg(comma_joined)
     return found.assign(status=found["status"].where(~ok.groupby(groups).any(), "ok"))
 
 
@@ -127,23 +126,6 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
         step_time_s=sums["wall_s"] / sums["timed_steps"],
         spread=(rates.max() - rates.min()) / rates.mean(),
     )
-
-
-def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """One row a group of Records, for what no rate is of: of each column its mean with _low and
-    _high (95%, Student's t), n, keys.
-    """
-    each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
-    bounds = {
-        "_low": lambda own: mean_interval(own.dropna())[0],
-        "_high": lambda own: mean_interval(own.dropna())[1],
-    }
-    asked = {
-        f"{name}{end}": (name, how)
-        for name in columns
-        for end, how in {"": "mean", **bounds}.items()
-    }
-    return each.agg(**asked, n=("key", "size"), keys=("key", _joined)).reset_index()
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:

@@ -188,18 +188,6 @@ class Study:
         found = collectives.points(collectives.collectives_frame(self.data / "collectives"))
         return found[found["machine"].eq(self.machine)]
 
-    @cached_property
-    def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind
-        (`collectives.host_points`).
-        """
-        return collectives.host_points(collectives.collectives_frame(self.data / "hosts"))
-
-    @cached_property
-    def host_steps(self) -> pd.DataFrame:
-        """A row a point of training steps between such hosts (`points.points`)."""
-        return frames(self.data / "hosts" / "runs")[1]
-
     def header(self) -> str:
         """Return the line that says what a page speaks of: the machine, versions, how many Records
         and from when.

@@ -10,7 +10,7 @@ blind to launches in 96, 85, 75 and 68%.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -114,27 +114,3 @@ def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
         if np.isscalar(other) and np.isinf(other)
         else special.fdtrc(freedom, other, ratio)
     )
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha
-    that any one of them is wrongly.
-    """
-    ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
-    return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
-
-
-def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
-    """Adjusted p-values by Holm within each family, and again over the families by the least of
-    each.
-    """
-    family = pd.Series([repr(one) for one in families], dtype=object)
-    within = (
-        pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
-    )
-    first = within.groupby(family).min().sort_values(kind="stable")
-    times, least = (
-        pd.Series(np.arange(len(first), 0, -1), index=first.index),
-        pd.Series(holm(first.tolist()), index=first.index),
-    )
-    return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from multigpu.cli.doctor_host import launch_lines, launch_us, thread_lines, worker_lines
+from multigpu.cli.doctor_host import launch_lines, launch_us, said, thread_lines, worker_lines
 from multigpu.cli.measure import store_of
 from multigpu.lazy import lazy
 from multigpu.machine.machine import (
@@ -85,29 +85,12 @@ def ask_tensorflow(changes: Mapping[str, str]) -> Seen:
         )
 
 
-def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Iterator[str]:
-    """Whether TensorFlow sees this machine's GPUs with the `changes` that measuring processes get,
-    and the line that exports these.
+def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> list[str]:
+    """Return whether TensorFlow sees this machine's GPUs with the `changes` that measuring
+    processes get, and the line that exports these.
     """
-    if seen.trouble:
-        yield f"tensorflow  does not start: {seen.trouble}"
-    elif not seen.built:
-        yield (
-            f"tensorflow  sees no GPU of {gpus}: it is the build for CPUs; the extra"
-            " `tensorflow-gpu` brings the other"
-        )
-    elif seen.gpus < gpus:
-        yield (
-            f"tensorflow  sees {seen.gpus} of {gpus} GPUs: of its libraries, CUDA 12's come with"
-            " the extra `tensorflow-gpu`, cuDNN and NCCL with PyTorch for CUDA 13"
-        )
-    else:
-        yield f"tensorflow  sees all {gpus} GPUs in the processes that measure"
-    if changes and seen.built:
-        yield "tensorflow  elsewhere needs this line in the shell, before Python or Jupyter starts:"
-        yield "export " + " ".join(
-            f"{name}={shlex.quote(value)}" for name, value in changes.items()
-        )
+    export = " ".join(f"{name}={shlex.quote(value)}" for name, value in changes.items())
+    return said("tensorflow", gpus=gpus, seen=seen, export=export)
 
 
 persistent_lines = lazy("multigpu.kernels.lstm_launch:persistent_lines")
@@ -121,45 +104,19 @@ def fused_lines() -> Iterator[str]:
     for reason in sorted(
         {batch_norm.library_instead(device) or "" for device in lstm_launch.devices()}
     ):
-        left = (
-            f"is left to the library where it is asked for: {reason}"
-            if reason
-            else "runs, its kernels built by Triton"
-        )
-        yield f"fused       batch_norm 'fused' {left}"
+        yield from said("fused", reason=reason)
 
 
-def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> Iterator[str]:
-    """How each two GPUs are linked, and which cannot read each other's memory: what these exchange
-    passes through the host.
+def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> list[str]:
+    """Return how each two GPUs are linked, and which cannot read each other's memory: what these
+    exchange passes through the host.
     """
     pairs = list(combinations(range(len(links)), 2))
     if not pairs:
-        return
+        return []
     kinds = Counter(links[a][b] for a, b in pairs)
-    yield "links       " + ", ".join(
-        f"{kind} between {count} pairs" for kind, count in kinds.most_common()
-    )
-    if without := [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]:
-        shown = "; ".join(without[:4]) + (
-            f"; and {len(without) - 4} more" if len(without) > 4 else ""
-        )
-        yield (
-            f"peers       no access between GPUs {shown}: what they exchange passes through the"
-            " host's memory"
-        )
-        yield (
-            "peers       here that means: large models, and small batches, gain least from a second"
-            " GPU, and placements that copy variables lose most; `measure peer_access=off` shows"
-            " the same on peers"
-        )
-    else:
-        yield "peers       every GPU has access to every other's memory"
-    if kinds["PCIe"]:
-        yield (
-            "links       over PCIe a gradient reduction takes as long as its bytes over the slowest"
-            " such link, many times what NVLink needs: `python -m multigpu collectives` times it"
-        )
+    without = [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]
+    return said("links", kinds=kinds.most_common(), without=without, over_pcie=bool(kinds["PCIe"]))
 
 
 def most_clock_mhz(index: int) -> int:
@@ -170,44 +127,18 @@ def most_clock_mhz(index: int) -> int:
     return 0
 
 
-def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Iterator[str]:
-    """At what clock each GPU is, of what it can, and which of them is slowed or shared now."""
+def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> list[str]:
+    """Return at what clock each GPU is, of what it can, and which of them is slowed or shared
+    now.
+    """
     seen = {place: look for place, look in enumerate(looks) if look}
-    if seen:
-        each = [
-            f"GPU {place}: {look.sm_clock_mhz} of {most_mhz[place]} MHz, {look.temperature_c} °C"
-            for place, look in seen.items()
-        ]
-        yield f"clocks      {', '.join(each)}"
-    for place, look in seen.items():
-        if look.slowed:
-            yield f"clocks      GPU {place} is slowed: {', '.join(look.slowed)}"
-        if look.others:
-            yield f"clocks      GPU {place} is used by {look.others} other processes now"
+    return said("clocks", seen=seen, most_mhz=most_mhz)
 
 
-def port_lines() -> Iterator[str]:
-    """Yield the addresses that a launch here would listen on, and who could reach them."""
-    yield (
-        "ports       PyTorch's processes listen on 127.0.0.1, on ports that are free; nothing"
-        " outside this machine reaches them"
-    )
-    if why := why_not():
-        open_to = (
-            "are open, as MULTIGPU_OPEN_PORTS=1 allows"
-            if os.environ.get(OPEN_PORTS) == "1"
-            else "are refused"
-        )
-        yield (
-            f"ports       TensorFlow's servers would listen on every interface and {open_to}: no"
-            f" private network can be made here ({why})"
-        )
-    else:
-        yield "ports       TensorFlow's servers listen in a network of their own"
-    yield (
-        f"ports       several hosts: host 0 listens on port {PORT} of the address given to"
-        " --rendezvous, and on two that are free"
-    )
+def port_lines() -> list[str]:
+    """Return the addresses that a launch here would listen on, and who could reach them."""
+    are_open = os.environ.get(OPEN_PORTS) == "1"
+    return said("ports", why=why_not(), are_open=are_open, port=PORT)
 
 
 def diagnose(store: RecordStore) -> Iterator[str]:
@@ -231,7 +162,7 @@ def diagnose(store: RecordStore) -> Iterator[str]:
             [gpu_look(index, []) for index in gpus], [most_clock_mhz(index) for index in gpus]
         )
     else:
-        yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
+        yield from said("no_gpus")
     yield from thread_lines(machine.cores, gpu_count() or 2, os.environ.get("OMP_NUM_THREADS"))
     yield from worker_lines(machine.cores, gpu_count() or 2)
     if framework_version("torch") != "none":
@@ -265,11 +196,7 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     yield f"missing     {', '.join(missing) or 'nothing'}"
     yield from (f"packages    {broken}" for broken in one_by_one()[1])
     if os.path.isdir("/dev/shm"):
-        free = shutil.disk_usage("/dev/shm").free / 2**30
-        yield (
-            f"/dev/shm    {free:.1f} GiB free (placements with parameters on the host keep them"
-            " there)"
-        )
+        yield from said("shared_memory", free_gib=shutil.disk_usage("/dev/shm").free / 2**30)
     try:
         statuses = Counter((record.machine.name, record.status) for record in store)
         for (name, status), count in sorted(statuses.items()):

@@ -1,37 +1,33 @@
-"""Report what this host means for training: its threads, its input workers, its launches."""
+"""Report what this host means for training: its threads, its input workers, its launches. What is
+said of it, and of the rest of a machine, stands in `doctor.j2`.
+"""
 
 import importlib
 import time
-from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+
+TEMPLATE = Environment(
+    loader=PackageLoader("multigpu.cli", "."), trim_blocks=True, lstrip_blocks=True
+).get_template("doctor.j2")
+SLOW_LAUNCH_US = 12
+"""Hosts of the study's H200s took 7 to 11 us (data/benchmarks/wrapped_gpt.csv)."""
 
 
-def thread_lines(cores: int, processes: int, told: str | None) -> Iterator[str]:
-    """How many threads each process of a launch computes with, and whether what the environment
-    asks for exceeds the cores.
+def said(part: str, **facts: Any) -> list[str]:
+    """Return the lines that `doctor.j2` makes of the facts about one part of a machine."""
+    lines: str = getattr(TEMPLATE.module, part)(**facts)
+    return [line for line in lines.splitlines() if line]
+
+
+def thread_lines(cores: int, processes: int, told: str | None) -> list[str]:
+    """Return how many threads each process of a launch computes with, and whether what the
+    environment asks for exceeds the cores. told: its OMP_NUM_THREADS.
     """
-    each, own = (
-        max(1, cores // processes),
-        f"{processes} processes that a script of your own starts",
-    )
-    yield (
-        f"threads     {each} in each of {processes} processes of a launch, which share {cores}"
-        " cores, whatever OMP_NUM_THREADS says"
-    )
-    if told and told.isdecimal() and int(told) * processes > cores:
-        yield (
-            f"threads     OMP_NUM_THREADS={told} would be {int(told) * processes} threads in {own}:"
-            f" set {each}"
-        )
-    elif not told and processes > 1:
-        yield (
-            f"threads     {own} want OMP_NUM_THREADS={each}: without it PyTorch takes all cores in"
-            " each"
-        )
-    if processes > cores:
-        yield (
-            f"threads     {processes} processes wait for each other on {cores} cores: steps that"
-            " the host launches are slowed"
-        )
+    number = None if not told else int(told) if told.isdecimal() else 0
+    each = max(1, cores // processes)
+    return said("threads", cores=cores, processes=processes, each=each, told=number)
 
 
 def launch_us(launches: int = 2000) -> float:
@@ -46,37 +42,11 @@ def launch_us(launches: int = 2000) -> float:
     return 1e6 * (time.perf_counter() - begun) / launches
 
 
-SLOW_LAUNCH_US = 12
-"""Hosts of the study's H200s took 7 to 11 us (data/benchmarks/wrapped_gpt.csv)."""
+def launch_lines(each_us: float, on_gpus: bool) -> list[str]:
+    """Return what launches cost this host, and what that means for a step of many kernels."""
+    return said("launches", each_us=each_us, on_gpus=on_gpus, slow_us=SLOW_LAUNCH_US)
 
 
-def launch_lines(each_us: float, on_gpus: bool) -> Iterator[str]:
-    """Yield what launches cost this host, and what that means for a step of many kernels."""
-    if not on_gpus:
-        yield f"host        {each_us:.1f} us for each operation of PyTorch, however small"
-        return
-    yield (
-        f"host        {each_us:.1f} us to launch a kernel: a step of 1,000 launches takes"
-        f" {each_us:.0f} ms or more, however fast the GPU; execution=captured or compiled launches"
-        " less"
-    )
-    if each_us > SLOW_LAUNCH_US:
-        yield (
-            f"host        that is slow (the study's hosts take 7 to {SLOW_LAUNCH_US - 1} us): eager"
-            " FSDP2, small batches and small models will wait for it"
-        )
-
-
-def worker_lines(cores: int, processes: int) -> Iterator[str]:
-    """Yield how many input workers the cores have room for."""
-    room = cores // processes - 1
-    if room > 0:
-        yield (
-            f"input       {room} input workers for each of {processes} processes have a core each;"
-            " more share cores with what trains"
-        )
-    else:
-        yield (
-            f"input       {cores} cores have no room for input workers beside {processes}"
-            " processes: each worker takes time from what trains, so keep data on the device"
-        )
+def worker_lines(cores: int, processes: int) -> list[str]:
+    """Return how many input workers the cores have room for."""
+    return said("workers", cores=cores, processes=processes, room=cores // processes - 1)

@@ -10,16 +10,8 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.build import build_run
 from multigpu.cli.command import parse_counts
-from multigpu.grids import (
-    Planned,
-    affordable,
-    cost_s,
-    default_grid,
-    find_grid,
-    having,
-    pace,
-    points,
-)
+from multigpu.grids import default_grid, find_grid
+from multigpu.grids.planned import Planned, affordable, cost_s, having, pace, points
 from multigpu.lazy import lazy
 from multigpu.machine.ceilings import measure_ceilings
 from multigpu.machine.machine import gpu_count, this_machine
@@ -120,10 +112,6 @@ def measure_command(arguments: argparse.Namespace) -> int:
             )
         costs = {entry.run.digest: entry.cost_s for entry in planned}
 
-    if arguments.peaks:
-        chosen = _without_peaks(chosen, store_of(arguments))
-        arguments.retry = [*arguments.retry, "ok"]
-        print(f"{len(chosen)} Runs were measured here and have no peak that is read", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
@@ -200,28 +188,3 @@ def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> li
         flush=True,
     )
     return chosen
-
-
-def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:
-    """The first point of each Run that this machine measured, of whose Records none has a peak
-    memory that is read.
-    """
-    from multigpu.analysis.read import records_of
-
-    here = this_machine().name
-    own = [
-        record
-        for record in records_of(store.root)
-        if record.machine.name == here and record.status == "ok"
-    ]
-    known = {
-        record.run.digest
-        for record in own
-        if record.measurement and record.measurement.peak_memory_gib
-    }
-    lacking = {record.run.digest for record in own} - known
-    return list(
-        {
-            point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking
-        }.values()
-    )

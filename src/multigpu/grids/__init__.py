@@ -22,183 +22,35 @@ other names of an entry are a Run's fields.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self, TypeVar
+from typing import Any
 
 from multigpu.build import build_run
-from multigpu.grids.expand import FOLDER, Expanded, Kind, expand
+from multigpu.grids.expand import FOLDER, Kind, expand
 from multigpu.grids.named import CONDITIONS, COSTS, LISTS
+from multigpu.grids.planned import Planned, each_once
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.plugins import PluginRegistry
-from multigpu.runner.point import START_S, Point, launch_of
 from multigpu.spec.run import Run
 
-Entry = TypeVar("Entry")
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
-Row = Expanded[Run]  # one point of a file
-LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
-"""Which launch measures which repeat of a headline point. Eager steps differ more between launches
-than within one (the host), so the later repeats get launches of their own; the first five alone are
-what the tier needs at least.
-"""
-FEWEST = (0, 0, 1, 2, 3)
-"""Where eight repeats cost too much. Four launches, since where launches differ an interval has a
-degree of freedom less than launches: with two it is 12.7 standard errors to each side, with four
-    3.2; and a start costs seconds.
-"""
-KNOWN_AT_LEAST = 5  # points, before a pace is told
+Row = Planned[Run]  # one point of a file
 
 
-def launches_of(repeats: int, first: Sequence[int] = LAUNCH_OF_REPEAT) -> tuple[int, ...]:
-    """The launch of each of so many repeats, as headline points have them; those beyond the first
-    ones have a launch each.
-    """
-    return (*first, *range(max(first) + 1, max(first) + 1 + repeats))[:repeats]
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A Run, the seconds one measurement of it may cost, and which launch measures each repeat.
-    first_repeat: the number of the first: beyond those of other grids where a point is measured
-        again beside what is compared with it.
-    """
-
-    run: Run
-    cost_s: float
-    launches: tuple[int, ...] = (0,)
-    first_repeat: int = 0
-
-    def points(self) -> list[Point]:
-        """The measurements this entry stands for."""
-        return [
-            Point(self.run, repeat, launch)
-            for repeat, launch in enumerate(self.launches, self.first_repeat)
-        ]
-
-    def repeated(self, times: int) -> Self:
-        """The entry with so many repeats: the first of a headline point, or those that a screening
-        point would have as one.
-        """
-        return replace(
-            self,
-            launches=launches_of(times, self.launches if len(self.launches) > 1 else FEWEST),
-            first_repeat=0,
-        )
-
-
-def each_once(planned: Iterable[Planned]) -> list[Planned]:
-    """The entries, a Run that several declare where it first stands, and repeated if any of them
-    repeats it.
-    """
-    found: dict[tuple[str, int], Planned] = {}
-    for entry in planned:
-        at = (entry.run.digest, entry.first_repeat)
-        if (known := found.get(at)) is None or len(known.points()) < len(entry.points()):
-            found[at] = entry
-    return list(found.values())
-
-
-def points(planned: Sequence[Planned]) -> list[Point]:
-    """All measurements that these entries stand for."""
-    return [point for entry in planned for point in entry.points()]
-
-
-def cost_s(planned: Sequence[Planned]) -> float:
-    """Return the seconds that measuring these entries may cost."""
-    return sum(entry.cost_s * len(entry.points()) for entry in planned)
-
-
-def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
-    """Seconds that the grid's measured points took, by (Run, repeat) without their launch's start,
-    over what it says; None of too few.
-    """
-    every = [
-        (spent_s.get((point.run, point.repeat)), entry.cost_s)
-        for entry in planned
-        for point in entry.points()
-    ]
-    known = [(took, said) for took, said in every if took is not None]
-    return (
-        sum(took for took, _ in known) / sum(said for _, said in known)
-        if len(known) >= KNOWN_AT_LEAST
-        else None
-    )
-
-
-def affordable(
-    planned: Sequence[Planned],
-    known: Iterable[tuple[Run, int]],
-    budget_s: float,
-    pace: float | None = None,
-    lanes: Callable[[Run], int] = lambda run: 1,
-) -> list[Point]:
-    """The measurements that a budget allows: first repeats in the grid's order, then second ones,
-    and so on.
-    known: (Run, repeat) of what has been measured before, which costs nothing. pace: estimates are
-        scaled by it and every launch costs its
-    start; None: the grid's estimates, which include starts. lanes: how many such Runs share the
-    time.
-    """
-    done = {(run.digest, repeat) for run, repeat in known}
-    every = [
-        (number, point, entry.cost_s)
-        for entry in planned
-        for number, point in enumerate(entry.points())
-    ]
-    chosen, left, launches = [], budget_s, set()
-    for _, point, cost in sorted(every, key=lambda one: one[0]):
-        if (point.run.digest, point.repeat) in done:
-            continue
-        cost, launch = cost / lanes(point.run), launch_of(point)
-        if pace is not None:
-            cost = cost * pace + (START_S if launch not in launches else 0.0)
-        if cost <= left:
-            left -= cost
-            launches.add(launch)
-            chosen.append(point)
-    return chosen
-
-
-def having(
-    planned: Sequence[Entry],
-    fields: Mapping[str, object],
-    value: Callable[[Any, str], object] = lambda entry, name: getattr(entry.run, name),
-) -> list[Entry]:
-    """The entries that have these values (`value` gives an entry's) in their fields; a ValueError
-    if none has.
-    """
-    chosen = [
-        entry
-        for entry in planned
-        if all(value(entry, name) == wanted for name, wanted in fields.items())
-    ]
-    if planned and not chosen:
-        words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
-        raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
-    return chosen
-
-
-def planned(row: Row) -> list[Planned]:
+def entries_of(row: Row) -> list[Planned]:
     """The entries of a grid that a point stands for: itself, and its traced twin where one is asked
     for.
     """
-    entries = [Planned(row.built, row.cost_s, launches_for(row), row.settings.first_repeat)]
-    return entries + (
-        [Planned(traced(row.built, row.settings.trace), row.cost_s)] if row.settings.trace else []
-    )
+    steps = row.settings.trace
+    return [row, Planned(traced(row.run, steps), row.cost_s)] if steps else [row]
 
 
 def traced(run: Run, steps: int) -> Run:
     """The twin of a Run whose last steps are traced."""
     return build_run(**run.model_dump(exclude_defaults=True) | {"traced_steps": steps})
-
-
-def launches_for(row: Row) -> tuple[int, ...]:
-    """The launch of each repeat: what its file says, or as many as it asks for."""
-    return row.launches or launches_of(row.settings.repeats)
 
 
 def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> list[Row]:
@@ -209,7 +61,7 @@ def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> li
     return [
         row
         for row in rows
-        if not asked_only or row.built.devices in counts or row.settings.whatever_devices
+        if not asked_only or row.run.devices in counts or row.settings.whatever_devices
     ]
 
 
@@ -232,7 +84,7 @@ def grid(name: str, counts: Sequence[int]) -> list[Planned]:
     return each_once(
         entry
         for row in read_rows(grid_file(name) or Path(name), counts, asked_only=True)
-        for entry in planned(row)
+        for entry in entries_of(row)
     )
 
 
@@ -272,15 +124,18 @@ def devices_here() -> list[int]:
     return device_counts(gpu_count() or min(2, this_machine().cores))
 
 
-def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
-    """The grid of this name, or of several joined by commas as one whose launches are shared; a
-    ValueError names the known ones.
+def find_grid(
+    name: str, *asked: Any, grids: Mapping[str, Callable[..., Iterable[Planned]]] = GRIDS
+) -> list[Any]:
+    """The grid of this name among those of a kind of experiment, or of several joined by commas as
+    one whose launches are shared; a ValueError names the known ones. asked: what makes a grid of
+    the kind; of Runs the numbers of devices.
     """
     chosen = [one.strip() for one in name.split(",")]
     for one in chosen:
-        if one not in GRIDS:
+        if one not in grids:
             raise ValueError(
-                f"unknown grid {one!r}: choose one of {', '.join(GRIDS)}, or several joined by"
+                f"unknown grid {one!r}: choose one of {', '.join(grids)}, or several joined by"
                 " commas"
             )
-    return each_once(entry for one in chosen for entry in GRIDS[one](devices))
+    return each_once(entry for one in chosen for entry in grids[one](*asked))

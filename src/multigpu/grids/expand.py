@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from multigpu.spec.schema import Data, refusal
+from multigpu.grids.planned import Built, EntrySettings, Planned, launches_of
+from multigpu.spec.schema import refusal
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
@@ -30,66 +31,8 @@ PLAIN_LISTS = (
 MOST_POINTS = 100_000  # of one entry: more would never be measured
 DEFAULT_BATCH = "default"  # what `batch_size` may say: the model's own
 
-Built = TypeVar("Built")
 Values = Callable[[Sequence[int]], Sequence[Any]]
 Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
-
-
-class Override(Data):
-    """Other settings for the points that have these fields (a list: any of its values): seconds
-    more, or other launches.
-    """
-
-    where: dict[str, Any]
-    more_s: float = 0.0
-    launches: tuple[int, ...] | None = None
-
-
-class EntrySettings(Data):
-    """The settings of an entry beside the fields of its points.
-
-    question, reason: what the points are to answer, and why these; for readers.
-    cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
-        million of its parameters add to it; cost: what else does, by the name of an estimate of its
-        kind.
-    when: names of conditions of its kind that points must meet.
-    whatever_devices: points stay in a grid that is measured on other numbers of devices.
-    repeats: how often each point is measured, over launches as headline points are; or launches:
-        which launch measures each repeat.
-    first_repeat: the number of the first (`Planned`).
-    only, without: combinations that are kept, and left out: those that have all fields of one of
-        these.
-    trace: so many further steps of a twin of the point are traced (true: three). compare: whether a
-        batch sets committed Records beside it.
-    """
-
-    question: str = ""
-    reason: str = ""
-    cost_s: float = Field(default=10.0, ge=0)
-    cost_per_device_s: float = Field(default=0.0, ge=0)
-    cost_per_variable_s: float = Field(default=0.0, ge=0)
-    cost_per_100m_parameters_s: float = Field(default=0.0, ge=0)
-    cost: str = ""
-    when: tuple[str, ...] = ()
-    whatever_devices: bool = False
-    repeats: int = Field(default=1, ge=1, le=100, strict=True)
-    launches: tuple[int, ...] = ()
-    first_repeat: int = Field(default=0, ge=0, strict=True)
-    only: tuple[dict[str, Any], ...] = ()
-    without: tuple[dict[str, Any], ...] = ()
-    cases: tuple[Override, ...] = ()
-    trace: int = Field(default=0, ge=0, le=20, strict=True)
-    compare: bool = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, values: Any) -> Any:
-        """`trace: true` is three steps, and one condition needs no list."""
-        if isinstance(values.get("trace"), bool):
-            values = {**values, "trace": 3 if values["trace"] else 0}
-        return (
-            {**values, "when": [values["when"]]} if isinstance(values.get("when"), str) else values
-        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +41,7 @@ class Kind(Generic[Built]):
     a point of them, or a ValueError that says what
         cannot be.
     lists: field -> word -> the values that it stands for. conditions, costs: by name, see
-        `Settings`.
+        `EntrySettings`. planned: the class of its points.
     """
 
     fields: Mapping[str, FieldInfo]
@@ -106,6 +49,7 @@ class Kind(Generic[Built]):
     lists: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     costs: Mapping[str, Callable[[Built], float]] = field(default_factory=dict)
+    planned: type[Planned[Any]] = Planned
 
     def filled(self, fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         """These fields, or else their defaults."""
@@ -120,19 +64,6 @@ class Kind(Generic[Built]):
             own[name] in (value if isinstance(value, list) else [value])
             for name, value in wanted.items()
         )
-
-
-@dataclass(frozen=True)
-class Expanded(Generic[Built]):
-    """One point of a file. launches: of its entry or its case; empty where neither says any. where:
-    its entry, for messages.
-    """
-
-    built: Built
-    launches: tuple[int, ...]
-    cost_s: float
-    settings: EntrySettings
-    where: str
 
 
 class _Loader(yaml.SafeLoader):
@@ -193,7 +124,7 @@ def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
     return str(whole.get("question", "")), [{**common, **entry} for entry in points]
 
 
-def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Expanded[Built]]:
+def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Planned[Built]]:
     """Every point of a file, in its order; a ValueError names an entry that cannot be, and what to
     do.
     counts: the numbers of devices that words such as `each` and `most` speak of.
@@ -287,7 +218,7 @@ def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> EntrySe
 
 def _point(
     fields: dict[str, Any], kind: Kind[Built], counts: Sequence[int], where: str
-) -> Expanded[Built] | None:
+) -> Planned[Built] | None:
     """The point with these fields; None where the entry leaves it out."""
     settings = _settings(fields, kind, where)
     own = {name: value for name, value in fields.items() if name in kind.fields}
@@ -321,7 +252,10 @@ def _point(
     for case in settings.cases:
         if kind.has(own, case.where):
             cost_s, launches = cost_s + case.more_s, case.launches or launches
-    return Expanded(built, launches, round(cost_s, 2), settings, where)
+    launches = launches or launches_of(settings.repeats)
+    return kind.planned(
+        built, round(cost_s, 2), launches, settings.first_repeat, settings=settings, where=where
+    )
 
 
 def _cost_s(settings: EntrySettings, fields: Mapping[str, Any]) -> float:

@@ -1,5 +1,5 @@
 """Tables of the committed Records that travel in a wheel, so that an installed package can answer
-from them; a checkout reads the Records themselves. `analysis/publish.py` writes the file.
+from them; a checkout reads the Records themselves. `workflow/publish.py` writes the file.
 """
 
 import json

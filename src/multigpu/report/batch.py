@@ -15,7 +15,7 @@ from multigpu import paths
 from multigpu.grids import devices_here
 from multigpu.records.store import ROOM_BYTES
 from multigpu.report.batch_index import TEMPLATE, write_index
-from multigpu.report.batch_rows import ENDINGS, Outcome, Task, read_tasks
+from multigpu.report.batch_rows import ENDINGS, BatchRow, Outcome, read_tasks
 from multigpu.report.experiment import following, label
 from multigpu.report.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.runner.timed import check_devices
@@ -25,7 +25,7 @@ from multigpu.writing import check_room, write_whole
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
 
-def do(task: Task, out: Path) -> Outcome:
+def do(task: BatchRow, out: Path) -> Outcome:
     """Do one row, whatever comes of it; its outcome and its page are in files, too."""
     with _written(out, "what is done stays"):
         outcome = _execute(task, out)
@@ -47,7 +47,7 @@ def _written(out: Path, then: str) -> Iterator[None]:
         ) from None
 
 
-def _execute(task: Task, out: Path) -> Outcome:
+def _execute(task: BatchRow, out: Path) -> Outcome:
     """Execute the notebook with the row's parameters."""
     try:
         check_devices(task.run)
@@ -64,7 +64,7 @@ def _execute(task: Task, out: Path) -> Outcome:
     return Outcome(status="done")
 
 
-def write_page(task: Task, out: Path) -> None:
+def write_page(task: BatchRow, out: Path) -> None:
     """The executed notebook of a row as a page beside it, without its code; nothing where none was
     executed.
     """
@@ -125,7 +125,7 @@ def batch(
         for task in tasks:
             print(
                 f"{task.name}  {task.run.label()}  {len(task.launches)}"
-                f" repeats{', traced' if task.trace else ''}"
+                f" repeats{', traced' if task.settings.trace else ''}"
             )
         return 0
     chosen = [task for task in tasks if row in (None, task.name)]

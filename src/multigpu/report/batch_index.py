@@ -20,7 +20,7 @@ from multigpu.analysis.show import table
 from multigpu.analysis.words import field_words, joined, named
 from multigpu.machine.machine import this_machine
 from multigpu.records.record import RecordStore
-from multigpu.report.batch_rows import ENDINGS, Impossible, Task
+from multigpu.report.batch_rows import ENDINGS, BatchRow, Impossible
 from multigpu.report.experiment import label, pooled
 from multigpu.runner.point import Point, records_here
 from multigpu.spec.run import Run
@@ -54,7 +54,7 @@ def own_names(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def measured_rows(tasks: Sequence[Task], out: Path) -> pd.DataFrame:
+def measured_rows(tasks: Sequence[BatchRow], out: Path) -> pd.DataFrame:
     """The points that this machine measured, with `name` and the digest of their Run; empty where
     there is none.
     """
@@ -115,7 +115,7 @@ def answers(rows: pd.DataFrame) -> list[str]:
 
 
 def write_index(
-    points: Path, tasks: list[Task], impossible: Sequence[Impossible], out: Path
+    points: Path, tasks: list[BatchRow], impossible: Sequence[Impossible], out: Path
 ) -> None:
     """Write the page of all rows: the question's answer, what each row is, what became of it, its
     rate, and where to read more.
@@ -132,7 +132,7 @@ def write_index(
         outcome = task.outcome(out)
         rows.append(
             {
-                "asked": task.row.settings.reason,
+                "asked": task.settings.reason,
                 "label": label(task.run),
                 "status": outcome.status,
                 "reason": outcome.reason,
@@ -148,7 +148,7 @@ def write_index(
     told = ", ".join(
         f"{counts[status]} {words}" for status, words in STATUS_WORDS.items() if counts[status]
     )
-    title = tasks[0].row.settings.question or points.stem
+    title = tasks[0].settings.question or points.stem
     summary = f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}."
     text = TEMPLATE.render(
         title=title,

@@ -5,15 +5,16 @@ those whose Run cannot be.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from multigpu.build import build_run
-from multigpu.grids import RUNS, Row, grid_file, launches_for, launches_of
+from multigpu.grids import RUNS, grid_file
 from multigpu.grids.expand import Kind, expand
+from multigpu.grids.planned import Planned, launches_of
 from multigpu.spec.run import Run
 
 # of the names of files of rows that were executed to the end, and of others
@@ -36,9 +37,6 @@ def _run_or_why(**fields: Any) -> Run | Impossible:
         return Impossible(" ".join(f"{name}={value}" for name, value in fields.items()), str(error))
 
 
-ROWS: Kind[Any] = replace(RUNS, build=_run_or_why)  # type: ignore[arg-type]
-
-
 class Outcome(BaseModel):
     """The outcome of a row; "": nothing yet. not_here: this machine lacks its devices."""
 
@@ -47,22 +45,16 @@ class Outcome(BaseModel):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Task:
-    """A row to be done. run: without traced steps, which are `trace`."""
-
-    row: Row
-    run: Run
-    launches: tuple[int, ...]
-    trace: int
-    compare: bool
+class BatchRow(Planned[Run]):
+    """A row to be done. run: without traced steps, which are its settings' `trace`."""
 
     @property
     def name(self) -> str:
         """Of its files: another one where anything differs that is measured or shown, so that rows
         may be added, moved or left out.
         """
-        said = f"{self.run.digest} {self.launches} {self.trace} {self.compare}"
+        trace, compare = self.settings.trace, self.settings.compare
+        said = f"{self.run.digest} {self.launches} {trace} {compare}"
         words = (
             self.run.model,
             self.run.placement,
@@ -83,9 +75,9 @@ class Task:
         plain = self.launches == launches_of(len(self.launches))
         return {name: value for name, value in fields.items() if name in names} | {
             "repeats": len(self.launches) if plain else list(self.launches),
-            "trace": self.trace,
+            "trace": self.settings.trace,
             "records": str(out.resolve() / "records"),
-            "compare": self.compare,
+            "compare": self.settings.compare,
             "more": more,
         }
 
@@ -101,6 +93,9 @@ class Task:
         return found if found.status != "done" or self.file(out, ".ipynb").is_file() else Outcome()
 
 
+ROWS: Kind[Any] = replace(RUNS, build=_run_or_why, planned=BatchRow)  # type: ignore[arg-type]
+
+
 def find_points(name: str) -> Path:
     """The file of that path, or else the study's grid of that name ("headline",
     "grids/headline.yaml").
@@ -112,38 +107,33 @@ def find_points(name: str) -> Path:
 
 def read_tasks(
     points: Path, counts: Sequence[int]
-) -> tuple[list[Task], list[Impossible], list[str]]:
+) -> tuple[list[BatchRow], list[Impossible], list[str]]:
     """The rows of a file (or a ValueError), each once; those that cannot be; and in words which
     stand there several times.
     """
-    found, refused, said = dict[str, Task](), list[Impossible](), []
+    found, refused, said = dict[str, BatchRow](), list[Impossible](), []
+    row: Any
     for row in expand(points, ROWS, counts):
-        if isinstance(row.built, Impossible):
-            refused.append(row.built._replace(reason=row.settings.reason))
+        if isinstance(row.run, Impossible):
+            refused.append(row.run._replace(reason=row.settings.reason))
             continue
         run = build_run(
-            **row.built.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None}
+            **row.run.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None}
         )
-        task = Task(
-            row,
-            run,
-            launches_for(row),
-            max(row.settings.trace, row.built.traced_steps),
-            row.settings.compare,
-        )
+        row = _traced(replace(row, run=run), max(row.settings.trace, row.run.traced_steps))
         if known := found.get(run.digest):
             said.append(
-                f"{row.where} is {known.row.where.rpartition(', ')[2]} again, {run.label()}:"
+                f"{row.where} is {known.where.rpartition(', ')[2]} again, {run.label()}:"
                 " measured once"
             )
-            longest = max(known.launches, task.launches, key=len)
-            known = replace(
-                known,
-                launches=longest,
-                trace=max(known.trace, task.trace),
-                compare=known.compare or task.compare,
+            longest = max(known.launches, row.launches, key=len)
+            compare = known.settings.compare or row.settings.compare
+            row = _traced(
+                replace(known, launches=longest),
+                max(known.settings.trace, row.settings.trace),
+                compare=compare,
             )
-        found[run.digest] = known or task
+        found[run.digest] = row
     if refused and not found:
         raise ValueError(f"no point of {points} can be measured: {refused[0].why}")
     if not found:
@@ -151,3 +141,8 @@ def read_tasks(
             f"{points} leaves no point: its filters `only` and `without` leave out every one"
         )
     return list(found.values()), list(dict.fromkeys(refused)), said
+
+
+def _traced(row: BatchRow, steps: int, **more: Any) -> BatchRow:
+    """The row with so many traced steps, and other settings."""
+    return replace(row, settings=row.settings.model_copy(update={"trace": steps, **more}))

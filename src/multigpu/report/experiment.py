@@ -23,7 +23,8 @@ from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.analysis.traces import traced as with_trace
 from multigpu.build import build_run
-from multigpu.grids import launches_of, traced
+from multigpu.grids import traced
+from multigpu.grids.planned import launches_of
 from multigpu.machine.machine import gpu_count
 from multigpu.plugins import PluginRegistry
 from multigpu.records.base import STATUSES

@@ -9,9 +9,11 @@ from functools import cached_property
 
 import pandas as pd
 
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.points import Missing
-from multigpu.analysis.read import Study
+from multigpu.analysis.read import Study, frames
 from multigpu.user_model.result import Result, compared
+from multigpu_study.analysis.collectives import host_points
 from multigpu_study.analysis.synchrony import synchrony_frame
 from multigpu_study.analysis.training import training_frame
 from multigpu_study.synchrony.averaging import AveragingRecord
@@ -60,6 +62,18 @@ class DocumentStudy(Study):
             if isinstance(one, AveragingRecord)
         )
         return synchrony_frame([*self.synchrony_records, *averaged])
+
+    @cached_property
+    def hosts(self) -> pd.DataFrame:
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind
+        (`host_points`).
+        """
+        return host_points(collectives_frame(self.data / "hosts"))
+
+    @cached_property
+    def host_steps(self) -> pd.DataFrame:
+        """A row a point of training steps between such hosts (`points.points`)."""
+        return frames(self.data / "hosts" / "runs")[1]
 
     def comparison(self, name: str) -> Result:
         """What `multigpu.compare` left of a job of a user's own in the folder `comparisons`;

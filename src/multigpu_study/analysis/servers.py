@@ -154,7 +154,7 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     rows = []
     asked = [
         e
-        for e in (entry.experiment for entry in read_grid("large_batch"))
+        for e in (entry.run for entry in read_grid("large_batch"))
         if isinstance(e, ProtocolExperiment)
     ]
     bases = {

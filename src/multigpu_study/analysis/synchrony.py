@@ -252,7 +252,7 @@ def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         are computed on, and the K gradients of
     one update. exchanged: vectors received and sent for each gradient applied.
     """
-    asked = {entry.experiment for entry in read_grid("memory")}
+    asked = {entry.run for entry in read_grid("memory")}
     rows = [
         (
             record.key,

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.frame import identity, typed_frame
-from multigpu.analysis.points import averages
 from multigpu.placements.resolve import semantics_of
 from multigpu.workloads import description_of
+from multigpu_study.analysis.points import averages
 from multigpu_study.training.record import TrainingMeasurement, TrainingRecord
 from multigpu_study.training.schedule import base_rate_of, global_batch
 

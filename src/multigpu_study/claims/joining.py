@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from multigpu.analysis.statistics import holm_of_families
+from multigpu_study.analysis.statistics import holm_of_families
 from multigpu_study.claims.core import LEVEL, Contrast, Verdict
 from multigpu_study.claims.results import Setting, models_of
 from multigpu_study.claims.wording import SAYINGS

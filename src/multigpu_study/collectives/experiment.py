@@ -15,7 +15,6 @@ from multigpu.records.collective import (
     CollectiveMeasurement,
     CollectiveRecord,
     CollectiveStore,
-    joined,
 )
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext
 from multigpu.runner.hosts.launching import HostGroup
@@ -24,7 +23,9 @@ from multigpu.runner.plan import Plan
 from multigpu.runner.summary import LEFT, Summary
 from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import PASSED_OVER, check_there
-from multigpu.spec.collective import CollectiveRun, DeviceType, parse_size, runs_in_order, size_text
+from multigpu.spec.collective import CollectiveRun, DeviceType, size_text
+from multigpu_study.collectives.joining import joined
+from multigpu_study.collectives.order import parse_size, runs_in_order
 
 
 class CollectiveItem(Trial):

@@ -108,9 +108,9 @@ def find_parts(names: Sequence[str] = ()) -> list[RunsOnHosts]:
         parts.append(
             RunsOnHosts(
                 name,
-                tuple(point.built[0] for point in points),
+                tuple(point.run[0] for point in points),
                 cost_s=points[0].settings.cost_s,
-                **points[0].built[1],
+                **points[0].run[1],
             )
         )
     return parts

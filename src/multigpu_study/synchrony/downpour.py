@@ -14,8 +14,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from multigpu.analysis.laws import Law, Outage, Seconds
+from multigpu.analysis.laws import Seconds
 from multigpu_study.synchrony.experiment import ExperimentBase, ProblemDescription
+from multigpu_study.synchrony.laws import Law, Outage
 from multigpu_study.synchrony.problems import Count
 from multigpu_study.synchrony.record import Histogram, Measured
 from multigpu_study.synchrony.server import CurvePoint

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu.analysis.laws import StepTimes
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
+from multigpu_study.synchrony.laws import StepTimes
 from multigpu_study.synchrony.problems import Problem, RareFeatures
 from multigpu_study.synchrony.record import histogram, record_fields
 from multigpu_study.synchrony.server import CurvePoint

@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from multigpu.analysis.laws import Law, Seconds, StepTimes
+from multigpu.analysis.laws import Seconds
 from multigpu.records.base import key_of
 from multigpu.spec.schema import Strict
 from multigpu.workloads import find_model
+from multigpu_study.synchrony.laws import Law, StepTimes
 from multigpu_study.synchrony.problems import (
     Count,
     Description,

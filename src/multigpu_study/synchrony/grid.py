@@ -5,14 +5,15 @@ mean (1 s) except those of real runs and of the empirical law.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from multigpu.grids.expand import Kind, expand
+from multigpu.grids.planned import Planned, each_once
 from multigpu.spec.schema import refusal
 from multigpu_study.grids import FOLDER
 from multigpu_study.synchrony.averaging import AveragingExperiment
@@ -27,16 +28,6 @@ from multigpu_study.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
 EXPERIMENTS = FOLDER / "synchrony"
 PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
 FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
-
-
-class PlannedExperiment(NamedTuple):
-    """An experiment, the part of the study it belongs to, and the seconds it is expected to take
-    one core.
-    """
-
-    part: str
-    experiment: ExperimentBase
-    cost_s: float
 
 
 def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
@@ -113,10 +104,9 @@ APART = ("batches", "speedup_seeds", "rare_features", "gpus", "gpus_injected", "
 """What that leaves out: what four claims alone ask, real runs of a model on devices, and over Ray
 actors (an extra).
 """
-GRIDS = ("study", *PARTS, *APART)
 
 
-def read_grid(name: str) -> Iterator[PlannedExperiment]:
+def read_grid(name: str) -> list[Planned[ExperimentBase]]:
     """The entries of a file of `grids/synchrony/`, each experiment where it first stands."""
     own = KINDS.get(name, ProtocolExperiment)
     kind = Kind(
@@ -128,17 +118,15 @@ def read_grid(name: str) -> Iterator[PlannedExperiment]:
         },
         costs={"timed": _timed_s},
     )
-    seen: set[ExperimentBase] = set()
-    for point in expand(EXPERIMENTS / f"{name}.yaml", kind):
-        if point.built not in seen:
-            seen.add(point.built)
-            yield PlannedExperiment(name, point.built, point.cost_s)
+    return each_once(expand(EXPERIMENTS / f"{name}.yaml", kind))
 
 
-def find_grid(name: str) -> list[PlannedExperiment]:
-    """Its experiments, in the order in which they are run."""
-    if name not in GRIDS:
-        raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
-    return [
-        planned for part in (PARTS if name == "study" else (name,)) for planned in read_grid(part)
-    ]
+def study() -> list[Planned[ExperimentBase]]:
+    """The parts of the study of one core, in the order in which they are run."""
+    return [planned for part in PARTS for planned in read_grid(part)]
+
+
+GRIDS: dict[str, Callable[[], list[Planned[ExperimentBase]]]] = {
+    "study": study,
+    **{part: partial(read_grid, part) for part in (*PARTS, *APART)},
+}

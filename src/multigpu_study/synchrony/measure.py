@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.cli.command import Parser, add_records, add_usual, answered, name
+from multigpu.grids import find_grid
+from multigpu.grids.planned import Planned
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
 from multigpu.paths import SYNCHRONY
@@ -16,7 +18,7 @@ from multigpu_study.synchrony.averaging import AveragingExperiment, measure_aver
 from multigpu_study.synchrony.downpour import Downpour
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ExperimentBase, ProtocolExperiment
-from multigpu_study.synchrony.grid import GRIDS, PlannedExperiment, find_grid
+from multigpu_study.synchrony.grid import GRIDS
 from multigpu_study.synchrony.over_ray import check_ray, run_over_ray
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.real import run_real
@@ -48,7 +50,7 @@ MEASURES: dict[type[ExperimentBase], Callable[[Any, Any], Measured[Any]]] = {
 
 
 def measure(
-    planned: Sequence[PlannedExperiment],
+    planned: Sequence[Planned[ExperimentBase]],
     root: Path = SYNCHRONY,
     budget_s: float | None = None,
     progress: bool = True,
@@ -69,12 +71,12 @@ def measure(
             and (status == "failed" or getattr(experiment, "clock", "virtual") == "virtual")
         )
 
-    missing = [entry for entry in planned if due(entry.experiment)]
+    missing = [entry for entry in planned if due(entry.run)]
     opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
     with followed(len(missing), progress) as (summary, bar):
         summary.reused = len(planned) - len(missing)
         for entry in missing:
-            experiment = entry.experiment
+            experiment = entry.run
             if budget_s is not None and time.monotonic() - start_s + entry.cost_s > budget_s:
                 summary.statuses[LEFT] += 1
                 continue
@@ -94,13 +96,15 @@ def measure(
     return summary
 
 
-def possible_here(planned: Sequence[PlannedExperiment], gpus: int) -> list[PlannedExperiment]:
+def possible_here(
+    planned: Sequence[Planned[ExperimentBase]], gpus: int
+) -> list[Planned[ExperimentBase]]:
     """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
     left, or Ray is needed and not there.
     """
-    if any(getattr(entry.experiment, "engine", "") == "ray" for entry in planned):
+    if any(getattr(entry.run, "engine", "") == "ray" for entry in planned):
         check_ray()
-    needed = [getattr(entry.experiment, "gpus", 0) for entry in planned]
+    needed = [getattr(entry.run, "gpus", 0) for entry in planned]
     if min(needed) > gpus:
         raise ValueError(
             f"these experiments need {min(needed)} GPUs or more, and this machine has {gpus}"
@@ -128,7 +132,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="run also what has a Record, as its next attempt; not real runs",
     )
     arguments = parser.parse_args(words)
-    planned = possible_here(find_grid(arguments.grid), gpu_count())
+    planned = possible_here(find_grid(arguments.grid, grids=GRIDS), gpu_count())
     print(
         f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none"
         " has a Record",
@@ -136,7 +140,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     if arguments.dry_run:
         for entry in planned:
-            print(f"{entry.cost_s:6.1f} s  {entry.part}  {entry.experiment.label}")
+            part = Path(entry.where.rpartition(",")[0]).stem
+            print(f"{entry.cost_s:6.1f} s  {part}  {entry.run.label}")
         return 0
     retry = ("failed", *arguments.retry, *(("ok",) if arguments.again else ()))
     summary = measure(planned, arguments.folder, arguments.budget_s, not arguments.quiet, retry)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu.analysis.laws import Exponential
 from multigpu_study.synchrony.experiment import ProtocolExperiment
+from multigpu_study.synchrony.laws import Exponential
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import GradientTask, ProtocolName
 from multigpu_study.synchrony.server import Server

@@ -11,8 +11,9 @@ the same samples it is H_P, about log P (at P = 20 72 an update, yet 3.6 a sampl
 
 import math
 
-from multigpu.analysis.laws import Empirical, Law
+from multigpu.analysis.laws import Empirical
 from multigpu_study.synchrony.experiment import ProtocolExperiment
+from multigpu_study.synchrony.laws import Law
 from multigpu_study.synchrony.protocol import CANCELS, ProtocolName, check_gradients
 from multigpu_study.synchrony.record import ProtocolResult, SynchronyRecord, summarise
 from multigpu_study.synchrony.simulate import simulate

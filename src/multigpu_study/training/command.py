@@ -8,6 +8,7 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.cli.command import Parser, add_arguments, add_records, add_usual, answered, name
+from multigpu.grids.planned import affordable, points
 from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.runner.hosts.launching import HostGroup, follow
 from multigpu.runner.hosts.launching import company as company_of
@@ -19,16 +20,9 @@ from multigpu.spec.parse import parse_fields
 from multigpu.workloads.sources import check_inputs
 from multigpu_study.training.build import build_training_run
 from multigpu_study.training.experiment import TRAINING, TrainingItem, folder_of
-from multigpu_study.training.grid import GRIDS, Planned, find_grid, restricted
+from multigpu_study.training.grid import GRIDS, PlannedTraining, possible_here, restricted
 from multigpu_study.training.record import TrainingRecord, TrainingStore
-from multigpu_study.training.run import FIELDS
-
-
-def point_of(entry: Planned) -> TrainingItem:
-    """Build the training that an entry of a grid stands for: each is trained once, since seeds are
-    fields.
-    """
-    return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
+from multigpu_study.training.run import FIELDS, TrainingRun
 
 
 def train(
@@ -57,19 +51,16 @@ def train(
     return sweep(TRAINING, items, store, retry, progress, hook, company=company)
 
 
-def affordable(
-    planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()
-) -> list[TrainingItem]:
-    """The points that `train` would train and whose estimates fit the budget, in the grid's
-    order.
-    """
-    machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
-    for entry in planned:
-        known = store.find(machine, TrainingRecord.key_for(entry.built, 0, machine, version))
-        if (known is None or known.status in retry) and entry.cost_s <= left:
-            left -= entry.cost_s
-            found.append(point_of(entry))
-    return found
+def known_here(
+    planned: Sequence[PlannedTraining], store: TrainingStore, retry: Sequence[str] = ()
+) -> list[tuple[TrainingRun, int]]:
+    """(training, 0) of the entries that `train` would pass over on this machine."""
+    machine, version = this_machine().name, framework_version("torch")
+    records = (
+        store.find(machine, TrainingRecord.key_for(entry.run, 0, machine, version))
+        for entry in planned
+    )
+    return [(one.training, 0) for one in records if one is not None and one.status not in retry]
 
 
 @answered
@@ -138,16 +129,15 @@ def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
         }
         return [TrainingItem.of(build_training_run(**fields))]
     planned = restricted(
-        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")),
+        possible_here(arguments.grid or ("training" if gpu_count() else "training_cpu")),
         parse_fields(arguments.fields, FIELDS),
     )
     if arguments.budget_s is not None:
-        chosen = affordable(
-            planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry
-        )
+        known = known_here(planned, TrainingStore(arguments.folder), arguments.retry)
+        chosen = affordable(planned, known, arguments.budget_s)
     else:
-        chosen = [point_of(entry) for entry in planned]
-    costs = {entry.built.digest: entry.cost_s for entry in planned}
+        chosen = points(planned)
+    costs = {entry.run.digest: entry.cost_s for entry in planned}
     minutes = sum(costs[point.training.digest] for point in chosen) / 60
     print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
     return chosen

@@ -8,13 +8,15 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from multigpu.grids import having
-from multigpu.grids.expand import Expanded, Kind, expand
+from multigpu.grids import find_grid
+from multigpu.grids.expand import Kind, expand
+from multigpu.grids.planned import Planned, having
 from multigpu.machine.machine import gpu_count
 from multigpu.placements import find_placement, placements
 from multigpu.workloads import find_model
 from multigpu_study.grids import FOLDER
 from multigpu_study.training.build import build_training_run
+from multigpu_study.training.experiment import TrainingItem
 from multigpu_study.training.run import FIELDS, TrainingRun
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
@@ -77,10 +79,14 @@ def staged_twins() -> dict[str, str]:
 
 TRAININGS = FOLDER / "training"
 
-Planned = Expanded[TrainingRun]
-"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the
-question.
-"""
+
+class PlannedTraining(Planned[TrainingRun]):
+    """A training, with its seconds with start-up shared. Each is trained once, as seeds are
+    fields.
+    """
+
+    def trial(self, repeat: int = 0, launch: int = 0) -> TrainingItem:
+        return TrainingItem.of(self.run, timeout_s=max(600.0, 20 * self.cost_s))
 
 
 def joined_over() -> int:
@@ -116,18 +122,19 @@ KIND = Kind(
     conditions={
         "ddp_on_one": lambda fields, _: fields["devices"] > 1 or fields["placement"] == "ddp"
     },
+    planned=PlannedTraining,
 )
 
 
-def read_grid(name: str) -> list[Planned]:
+def read_grid(name: str) -> list[PlannedTraining]:
     """The entries of a file of `grids/training/`; what several train stands where the last of them
     does, as the first says it.
     """
-    found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
-    return [*{entry.built.digest: entry for entry in found}.values()][::-1]
+    found: list[Any] = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
+    return [*{entry.run.digest: entry for entry in found}.values()][::-1]
 
 
-def headline() -> list[Planned]:
+def headline() -> list[PlannedTraining]:
     """Select for claims from `training` (rules for the rate, precisions, batches, every seed), one
     run of all else, and every placement on as many GPUs as share a batch, with `ddp` on one, whose
     step efficiency is counted from.
@@ -139,16 +146,18 @@ def headline() -> list[Planned]:
             training.run.execution == "captured" or training.run.devices in (1, joined_over())
         )
 
-    return [entry for entry in read_grid("training") if kept(entry.built)]
+    return [entry for entry in read_grid("training") if kept(entry.run)]
 
 
-GRIDS: dict[str, Callable[[], list[Planned]]] = {
+GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
     **{file.stem: partial(read_grid, file.stem) for file in sorted(TRAININGS.glob("*.yaml"))},
     "training_headline": headline,
 }
 
 
-def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
+def restricted(
+    planned: list[PlannedTraining], fields: Mapping[str, object]
+) -> list[PlannedTraining]:
     """The entries that have these values in the fields of their TrainingRun or its Run; a
     ValueError if none has.
     """
@@ -156,19 +165,17 @@ def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Pla
     return having(
         planned,
         fields,
-        lambda entry, name: getattr(entry.built if name in own else entry.built.run, name),
+        lambda entry, name: getattr(entry.run if name in own else entry.run.run, name),
     )
 
 
-def find_grid(name: str) -> list[Planned]:
+def possible_here(name: str) -> list[PlannedTraining]:
     """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is
     no such grid.
     """
-    if name not in GRIDS:
-        raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()
     return [
         entry
-        for entry in GRIDS[name]()
-        if entry.built.run.device_type == "cpu" or not here or entry.built.run.devices <= here
+        for entry in find_grid(name, grids=GRIDS)
+        if entry.run.run.device_type == "cpu" or not here or entry.run.run.devices <= here
     ]

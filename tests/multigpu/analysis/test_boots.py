@@ -16,6 +16,9 @@ from multigpu.analysis.points import points
 from multigpu.analysis.read import frames
 from multigpu.analysis.statistics import half_width
 from tests.factory import make_record
+from tests.scripts import load
+
+FITTED = load("between_boots")
 
 EAGER, CAPTURED = (boots.spreads()[form] for form in ("eager", "captured"))
 
@@ -103,11 +106,11 @@ def test_points_are_paired_within_the_boots_of_their_records() -> None:
 def test_intervals_hold_a_point_against_itself_in_another_boot() -> None:
     """The committed A/A table, each point left out of the estimate that judges it."""
     table = frames(paths.RUNS)[1]
-    pairs = boots.repeated_points(table["sample"].dropna())
-    held = boots.held_without_itself(pairs)
+    pairs = FITTED.repeated_points(table["sample"].dropna())
+    held = FITTED.held_without_itself(pairs)
     low, high = stats.binomtest(int(held.sum()), len(held)).proportion_ci(0.95)
     assert len(held) >= 280 and low <= 0.95 <= high
-    known = boots.estimated(pairs)
+    known = FITTED.estimated(pairs)
     assert {form: round(spread, 5) for form, spread in known.items()} == pytest.approx(
         boots.spreads(), rel=0.02
     ), "run workflow/between_boots.py, which writes between_boots.yaml again"
@@ -146,7 +149,7 @@ def test_made_up_points_are_held_in_95_of_100(form: str, monkeypatch: pytest.Mon
     """2,000 differences between two boots, judged by the estimates of 20 made-up tables."""
     random, held = np.random.default_rng(1), []
     for _ in range(20):
-        known = boots.estimated(boots.repeated_points(made_up(form, 130, random)))
+        known = FITTED.estimated(FITTED.repeated_points(made_up(form, 130, random)))
         monkeypatch.setattr(boots, "spreads", lambda known=known: known)
         contrast.cache_clear()
         for one in made_up(form, 100, random):

@@ -26,11 +26,10 @@ from multigpu.analysis.compare import (
     versus,
 )
 from multigpu.analysis.fields import FIELDS, POINT, ROLES, with_role
-from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of
 from multigpu.analysis.points import (
     Missing,
     as_it_comes,
-    averages,
     one,
     one_length,
     points,
@@ -155,12 +154,7 @@ def test_a_study_speaks_of_one_machine_and_machines_are_never_pooled(tmp_path: P
     assert versus(where(rows, machine=two.name), where(rows, machine=four.name), but=()).empty
     assert EVERYWHERE.groupby(list(POINT), dropna=False).size().max() == 1
     study = read_study(str(tmp_path), "8x-nvidia-h200")
-    for frame in (
-        study.points,
-        study.collectives,
-        study.hosts,
-        study.host_steps,
-    ):
+    for frame in (study.points, study.collectives):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
     refused("does not exist", read_study, str(tmp_path / "typo"))
@@ -265,20 +259,6 @@ def test_what_is_withdrawn_is_not_read_and_says_why(tmp_path) -> None:
     )
 
 
-def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
-    frame = pd.DataFrame(
-        {"way": ["a", "a", "a", "b"], "accuracy": [0.8, 0.9, 1.0, 0.5], "key": ["1", "2", "3", "4"]}
-    )
-    three, one = averages(frame, ["way"], ["accuracy"]).to_dict("records")
-    # t(0.975, 2) = 4.30265 times 0.1 / sqrt 3
-    assert three["accuracy"] == pytest.approx(0.9) and three["accuracy_high"] == pytest.approx(
-        0.9 + 4.30265 * 0.1 / math.sqrt(3), rel=1e-5
-    )
-    assert (three["n"], three["keys"]) == (3, "1, 2, 3")
-    assert one["accuracy"] == 0.5 and math.isnan(one["accuracy_low"]) and one["n"] == 1
-    assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
-
-
 def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_names() -> None:
     two, eight = (where(TABLE, workload="nmt", devices=count) for count in (2, 8))
     named = also(two, pace="rate")
@@ -359,9 +339,6 @@ def test_columns_by_hand_and_what_was_not_measured_is_missing():
     row = FRAME[FRAME["status"] == "timeout"].iloc[0]
     assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
     assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
-    steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
-    assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
-    assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
 
 
 def test_export_reads_back(tmp_path):

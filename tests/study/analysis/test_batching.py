@@ -4,13 +4,14 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.compare import scaling
-from multigpu.analysis.frame import frame_of, step_times
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import one, points
 from multigpu.build import build_run
 from multigpu.inputs.drawn_text import lengths_000
 from multigpu.records.record import Record
 from multigpu.workloads import description_of
 from multigpu_study.analysis import batching
+from multigpu_study.analysis.steps import step_times
 from tests.factory import make_record
 from tests.refusals import refused
 

@@ -140,8 +140,8 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
     monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: 2)
-    two = [entry.built for entry in GRIDS["translation_cpu"]() if entry.built.base_rate == 1e-3]
-    whole = [entry.built for entry in GRIDS["translation_gpu"]() if entry.built.run.devices == 2]
+    two = [entry.run for entry in GRIDS["translation_cpu"]() if entry.run.base_rate == 1e-3]
+    whole = [entry.run for entry in GRIDS["translation_gpu"]() if entry.run.run.devices == 2]
     assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)
     two, whole = (
         [t for t in planned if t.run.placement in TRAINED or t.digest in records]
@@ -170,9 +170,7 @@ def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(g
     """make_parallel too, whose one process has all devices: every comparison of these grids has its
     Record, and none misses.
     """
-    planned = [
-        entry.built for entry in GRIDS[grid]() if "the same curve" in entry.settings.question
-    ]
+    planned = [entry.run for entry in GRIDS[grid]() if "the same curve" in entry.settings.question]
     _, table, compared = compared_of(planned)
     assert len(compared) == len(planned) - 3 * table["panel"].nunique(), (
         "all but reference, yardstick and independent replicas"

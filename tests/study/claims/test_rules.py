@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
+from multigpu.analysis.statistics import chance_above, chance_of_ratio
+from multigpu_study.analysis.statistics import holm, holm_of_families
 from multigpu_study.claims import Contrast, Predicate, Term
 from multigpu_study.claims.core import DECIDED
 from multigpu_study.claims.joining import after_many_looks, join

@@ -14,17 +14,11 @@ import torch.distributed as dist
 from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost
 from multigpu.machine.machine import gpu_count
-from multigpu.records.collective import CollectiveStore, joined
+from multigpu.records.collective import CollectiveStore
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import LEFT
 from multigpu.runner.sweep import make_plan
-from multigpu.spec.collective import (
-    CollectiveRun,
-    parse_size,
-    runs_in_order,
-    size_text,
-    sizes_in_order,
-)
+from multigpu.spec.collective import CollectiveRun, size_text
 from multigpu.spec.errors import Unsupported
 from multigpu_study.collectives.bench import Bench, expected_sum, symmetric_buffer, values
 from multigpu_study.collectives.experiment import (
@@ -34,6 +28,8 @@ from multigpu_study.collectives.experiment import (
     main,
     measure,
 )
+from multigpu_study.collectives.joining import joined
+from multigpu_study.collectives.order import parse_size, runs_in_order, sizes_in_order
 from tests.multigpu.runner.listening import overheard
 from tests.refusals import refused
 

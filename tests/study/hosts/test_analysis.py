@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.analysis.collectives import WIRE_SHARE, collectives_frame, host_points
-from multigpu.grids import cost_s, find_grid
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.grids import find_grid
+from multigpu.grids.planned import cost_s
 from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.machine.private_network import OPEN_PORTS
 from multigpu.records.collective import CollectiveStore
@@ -18,6 +19,7 @@ from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
 from multigpu.runner.timed import TIMED, check_devices
 from multigpu.spec.run import Run
+from multigpu_study.analysis.collectives import WIRE_SHARE, host_points
 from multigpu_study.hosts.measure import PARTS, find_parts, main, measure_part
 from tests.multigpu.collectives.planted import machine, make_record
 from tests.refusals import refused

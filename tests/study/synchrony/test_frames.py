@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.points import where
+from multigpu.grids import find_grid
 from multigpu_study.analysis import synchrony
 from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame
 from multigpu_study.analysis.synchrony import memory_frame, synchrony_frame
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ConstantRate, ProtocolExperiment
-from multigpu_study.synchrony.grid import find_grid
+from multigpu_study.synchrony.grid import GRIDS
 from multigpu_study.synchrony.problems import DigitsProblem, LinearRegression
 from multigpu_study.synchrony.record import SynchronyRecord, make_record
 from multigpu_study.synchrony.server import CurvePoint
@@ -75,7 +76,7 @@ def test_sync_over_async_is_told_by_update_and_by_sample() -> None:
 
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
-    alone = find_grid("large_batch")[0].experiment
+    alone = find_grid("large_batch", grids=GRIDS)[0].run
     assert isinstance(alone, ProtocolExperiment) and isinstance(alone.rate, ConstantRate)
     base, common = (
         alone.rate.rate,
@@ -142,9 +143,9 @@ def test_downpour_reaches_an_error_or_never_and_replicas_that_die_compute_less()
 
 def test_the_server_holds_a_version_a_batch_under_way() -> None:
     planned = [
-        e.experiment
-        for e in find_grid("memory")
-        if isinstance(e.experiment, ProtocolExperiment) and e.experiment.workers == 8
+        e.run
+        for e in find_grid("memory", grids=GRIDS)
+        if isinstance(e.run, ProtocolExperiment) and e.run.workers == 8
     ]
     held = memory_frame(make_record(e, simulate(e)) for e in planned).set_index("protocol")
     # sync: one version and eight gradients; async: its gradient and at most a version for every

@@ -11,7 +11,9 @@ import pytest
 from multigpu import paths
 from multigpu.analysis.laws import Empirical
 from multigpu.cli.main import main as command_line
+from multigpu.grids import find_grid
 from multigpu.grids.expand import read_entries
+from multigpu.grids.planned import Planned
 from multigpu.records.record import RecordStore
 from multigpu_study.synchrony import measure as module
 from multigpu_study.synchrony.averaging import AveragingExperiment
@@ -22,9 +24,7 @@ from multigpu_study.synchrony.grid import (
     APART,
     EXPERIMENTS,
     GRIDS,
-    PlannedExperiment,
     build,
-    find_grid,
 )
 from multigpu_study.synchrony.measure import LEFT, main, measure, possible_here
 from multigpu_study.synchrony.problems import DigitsProblem
@@ -48,7 +48,7 @@ DOWNPOUR = Downpour(
     evaluations=3,
 )
 SMALL = [
-    PlannedExperiment("a", one, 1.0)
+    Planned(one, 1.0)
     for one in (timed("async", updates=20), AVERAGING, DOWNPOUR, timed("sync", updates=20))
 ]
 
@@ -196,10 +196,10 @@ def test_histograms_are_thinned_and_keep_their_mean() -> None:
 
 
 def test_grids_say_why_name_every_experiment_once_and_are_what_committed_records_answer() -> None:
-    study = [entry.experiment.key_on("here") for entry in find_grid("study")]
-    apart = {entry.experiment.key_on("here") for part in APART for entry in find_grid(part)}
+    study = [entry.run.key_on("here") for entry in find_grid("study", grids=GRIDS)]
+    apart = {entry.run.key_on("here") for part in APART for entry in find_grid(part, grids=GRIDS)}
     assert len(set(study)) == len(study) and not apart.intersection(study)
-    assert sum(entry.cost_s for entry in find_grid("study")) < 600
+    assert sum(entry.cost_s for entry in find_grid("study", grids=GRIDS)) < 600
     for path in EXPERIMENTS.glob("*.yaml"):
         assert path.stem in GRIDS
         question, entries = read_entries(path)
@@ -221,9 +221,9 @@ def test_grids_say_why_name_every_experiment_once_and_are_what_committed_records
 def test_the_empirical_law_is_a_records_steps() -> None:
     """Of a translation model, eager, on one GPU, with its variables on the CPU (Exp2)."""
     (law,) = {
-        entry.experiment.law
-        for entry in find_grid("runtime")
-        if isinstance(entry.experiment.law, Empirical)
+        entry.run.law
+        for entry in find_grid("runtime", grids=GRIDS)
+        if isinstance(entry.run.law, Empirical)
     }
     (found,) = [
         record for record in RecordStore(paths.RUNS) if record.key == "5011dd656cb84a651f96"
@@ -274,7 +274,7 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
         for engine in ("processes", "ray")
     )
     for attempt in (0, 1):
-        summary = measure([PlannedExperiment("real", failing, 1.0)], tmp_path, progress=False)
+        summary = measure([Planned(failing, 1.0)], tmp_path, progress=False)
         assert summary.exit_code == 1 and "worker 0 ended before the run began" in str(summary)
         (record,) = SynchronyStore(tmp_path)
         assert (record.attempt, record.status, record.reason) == (
@@ -282,16 +282,9 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
             "failed",
             "worker 0 ended before the run began",
         )
-    assert measure(
-        [PlannedExperiment("ray", over_ray, 1.0)], tmp_path, progress=False
-    ).statuses == {"ok": 1}
+    assert measure([Planned(over_ray, 1.0)], tmp_path, progress=False).statuses == {"ok": 1}
     # its seconds are another occasion's: what ended well is never run again
-    assert (
-        measure(
-            [PlannedExperiment("ray", over_ray, 1.0)], tmp_path, progress=False, retry=("ok",)
-        ).reused
-        == 1
-    )
+    assert measure([Planned(over_ray, 1.0)], tmp_path, progress=False, retry=("ok",)).reused == 1
 
 
 def test_the_command_refuses_in_a_sentence(
@@ -314,14 +307,10 @@ def test_the_command_refuses_in_a_sentence(
 def test_real_runs_on_gpus_need_as_many_gpus_as_workers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {entry.experiment.workers for entry in find_grid("gpus")} == {2, 4, 8}
-    assert {entry.experiment.gpus for entry in possible_here(find_grid("gpus"), 4)} == {2, 4}
+    assert {entry.run.workers for entry in find_grid("gpus", grids=GRIDS)} == {2, 4, 8}
+    assert {entry.run.gpus for entry in possible_here(find_grid("gpus", grids=GRIDS), 4)} == {2, 4}
     assert possible_here(
-        [
-            PlannedExperiment(
-                "a", trained("async", workers=1, clock="real", server_device="cuda"), 1.0
-            )
-        ],
+        [Planned(trained("async", workers=1, clock="real", server_device="cuda"), 1.0)],
         1,
     )
     monkeypatch.setattr(module, "gpu_count", lambda: 1)

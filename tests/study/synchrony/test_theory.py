@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from multigpu.analysis.laws import (
+from multigpu.analysis.laws import Empirical
+from multigpu_study.synchrony.laws import (
     ConstantTime,
-    Empirical,
     Exponential,
     Law,
     Pareto,

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from multigpu.grids.planned import affordable
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.paths import TRAINING as TRAININGS
 from multigpu.spec.parse import parse_fields
-from multigpu_study.training.command import affordable, main
+from multigpu_study.training.command import known_here, main
 from multigpu_study.training.grid import (
     GRIDS,
-    Planned,
-    find_grid,
+    PlannedTraining,
     joined_placements,
     placed,
+    possible_here,
     restricted,
     told_apart,
 )
@@ -34,9 +35,9 @@ occasion's rounding would part.
 """
 
 
-def compared(planned: list[Planned]) -> list[TrainingRun]:
+def compared(planned: list[PlannedTraining]) -> list[TrainingRun]:
     """What is trained to compare placements."""
-    return [entry.built for entry in planned if "the same curve" in entry.settings.question]
+    return [entry.run for entry in planned if "the same curve" in entry.settings.question]
 
 
 REFUSED = [
@@ -159,7 +160,7 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
     """Known is what this PyTorch has a Record of, unless it is to be trained again. Each costs 4
     s.
     """
-    planned = find_grid("training_cpu")
+    planned = possible_here("training_cpu")
     done, failed, upgraded, *rest = planned
     store, here, machine = (
         TrainingStore(tmp_path),
@@ -171,16 +172,16 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
         (failed, here, "failed"),
         (upgraded, "0.1", "ok"),
     ):
-        key = TrainingRecord.key_for(entry.built, 0, machine.name, version)
+        key = TrainingRecord.key_for(entry.run, 0, machine.name, version)
         store.write(
             trained().model_copy(
-                update={"key": key, "training": entry.built, "machine": machine, "status": status}
+                update={"key": key, "training": entry.run, "machine": machine, "status": status}
             )
         )
     for retry, wanted in (([], [upgraded, *rest]), (["failed"], [failed, upgraded, *rest])):
-        assert [point.training for point in affordable(planned, store, 1e6, retry)] == [
-            one.built for one in wanted
-        ]
+        assert [
+            point.training for point in affordable(planned, known_here(planned, store, retry), 1e6)
+        ] == [one.run for one in wanted]
     for budget, retry, count in ((14, [], 3), (14, ["--retry", "failed"], 3), (1, [], 0)):
         assert (
             main(
@@ -202,14 +203,14 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
             out.startswith(f"{count} runs to train; at most about 0 minutes\n")
             and out.count("launch ") == count
         )
-        assert (failed.built.label() in out) is bool(retry)
+        assert (failed.run.label() in out) is bool(retry)
 
 
 def test_fields_beside_a_grid_choose_its_runs(capsys):
-    planned = find_grid("training_cpu")
+    planned = possible_here("training_cpu")
     chosen = restricted(planned, {"devices": 1, "schedule": "luong10"})
     assert chosen == [
-        one for one in planned if one.built.run.devices == 1 and one.built.schedule == "luong10"
+        one for one in planned if one.run.run.devices == 1 and one.run.schedule == "luong10"
     ]
     assert 0 < len(chosen) < len(planned) and restricted(planned, {}) == planned
     assert main(["--grid", "training_cpu", "devices=1", "schedule=luong10", "--dry-run"]) == 0
@@ -229,7 +230,7 @@ def test_a_machine_with_few_gpus_shares_global_batches_over_two(
     """The global batch is the same, and so are the steps of an epoch."""
     monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: gpus)
     scaled = [
-        entry.built for entry in GRIDS["training_headline"]() if entry.built.reference_batch == 128
+        entry.run for entry in GRIDS["training_headline"]() if entry.run.reference_batch == 128
     ]
     assert {one.run.devices for one in scaled} == {1, devices}
     assert {global_batch(one) for one in scaled} >= {128, 1024, 16384}
@@ -240,12 +241,11 @@ def test_a_machine_with_few_gpus_shares_global_batches_over_two(
 
 @pytest.mark.parametrize("name", sorted(GRIDS))
 def test_grids_train_nothing_twice_and_compare_every_placement(name):
-    planned = find_grid(name)
-    assert len({entry.built.digest for entry in planned}) == len(planned)
+    planned = possible_here(name)
+    assert len({entry.run.digest for entry in planned}) == len(planned)
     assert all(entry.cost_s > 0 and entry.settings.question.endswith("?") for entry in planned)
     assert all(
-        entry.built.run.processes
-        == placed(entry.built.run.placement).get("processes", "per_device")
+        entry.run.run.processes == placed(entry.run.run.placement).get("processes", "per_device")
         for entry in planned
     )
     for inputs in {one.run.inputs for one in compared(planned)}:
@@ -262,7 +262,7 @@ def test_every_committed_record_is_of_a_training_that_a_grid_asks_for(monkeypatc
     They were measured on up to two GPUs.
     """
     monkeypatch.setattr("multigpu_study.training.grid.gpu_count", lambda: 2)
-    asked = {entry.built.digest for grid in GRIDS.values() for entry in grid()}
+    asked = {entry.run.digest for grid in GRIDS.values() for entry in grid()}
     assert not [
         record.training.label()
         for record in TrainingStore(TRAININGS)
@@ -367,7 +367,7 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
     """
     warmed, plain = Counter(), Counter()
     for entry in GRIDS[name]():
-        t = entry.built
+        t = entry.run
         if t.epochs == 15 and t.reference_batch == 128 and t.run.execution == "captured":
             if (t.rate_scaling, t.schedule) == ("linear", "warmup"):
                 warmed[global_batch(t) // 128, t.warmup_epochs] += 1
@@ -384,7 +384,7 @@ def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_fr
     name: str,
 ) -> None:
     """ddp on one GPU, one global batch and all else alike; of eager jobs too."""
-    strong = [entry.built for entry in GRIDS[name]() if entry.built.run.scaling == "strong"]
+    strong = [entry.run for entry in GRIDS[name]() if entry.run.run.scaling == "strong"]
     several = [one for one in strong if one.run.devices > 1]
     assert several
     for one in several:

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from multigpu.analysis import calculator as formulas
 from multigpu.analysis.forecast_lines import NETWORK
 from multigpu.analysis.limits import ceilings
 from multigpu.analysis.points import Missing, where
@@ -16,9 +15,10 @@ from multigpu.analysis.query import measure_command, run_of
 from multigpu.analysis.read import Study, need
 from multigpu.analysis.show import Shown
 from multigpu.analysis.words import WORDS
+from multigpu_study.analysis import calculator as formulas
 
 TEMPLATE = Environment(
-    loader=PackageLoader("multigpu.report", "."), autoescape=True, keep_trailing_newline=True
+    loader=PackageLoader("multigpu_study.report", "."), autoescape=True, keep_trailing_newline=True
 ).get_template("calculator.html.j2")
 PRECISIONS = ("bf16", "tf32", "fp32")
 FIRST = "gpt2_774m"

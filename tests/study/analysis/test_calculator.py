@@ -2,10 +2,9 @@
 bands that hold.
 """
 
-import importlib.util
 import json
 import math
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ import pytest
 from py_mini_racer import MiniRacer
 
 from multigpu import paths
-from multigpu.analysis import calculator
 from multigpu.analysis.forecast_reduction import Links, demand_of, reduction_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.merge_cost import kind_of, merge_costs
@@ -22,11 +20,13 @@ from multigpu.analysis.read import frames
 from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
-from multigpu.report.calculator import calculator as page_calculator
 from multigpu.spec.model import Variable, optimizer_of
 from multigpu.spec.parse import parse_fields
 from multigpu.workloads import description_of
+from multigpu_study.analysis import calculator
+from multigpu_study.report.calculator import calculator as page_calculator
 from tests.factory import make_point
+from tests.scripts import load
 
 LINKS = Links(4e11, 5e10, 4e-7, 8, 5e10, 5e-6)
 FIXED = {
@@ -113,16 +113,6 @@ def test_memory_is_what_the_placement_keeps(model: str, placement: str, devices:
     assert told["memory_bytes"] == pytest.approx(
         sum(told[f"{part}_bytes"] for part in calculator.MEMORY)
     )
-
-
-def load(name: str) -> ModuleType:
-    """Import a script of workflow/."""
-    file = paths.REPOSITORY / "workflow" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"workflow_{name}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_committed_numbers_are_those_of_the_records_and_their_bands_hold() -> None:

@@ -1,6 +1,6 @@
-"""`python -m multigpu.analysis.publish [FILE]`: what a wheel takes along of the committed Records,
-as one parquet of rows that `records/published.py` reads. Its Runs are those of the flat table
-`records.parquet`, which `workflow/data_package.py` writes.
+"""`PYTHONPATH=src python workflow/publish.py [FILE]`: what a wheel takes along of the committed
+Records, as one parquet of rows that `records/published.py` reads. Its Runs are those of the flat
+table `records.parquet`, which `workflow/data_package.py` writes.
 """
 
 import json

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis import forecast_accuracy, merge_cost
 from multigpu.analysis.forecast import MOST, Points, forecast
 from multigpu.analysis.forecast_reduction import Demand, Links
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.merge_cost import MergeCost, merged
+from multigpu.analysis.merge_cost import KINDS, MergeCost, merge_costs, merged
 from multigpu.analysis.points import points
+from multigpu_study.analysis import forecast_accuracy, merge_cost
+from tests.scripts import load
 
 TRUE = np.array([0.6, 1.5, 1.2, 0.004, 8e-5])
 
@@ -32,7 +33,7 @@ def planted(count: int, spread: float, seed: int = 0, cost: np.ndarray = TRUE) -
             "model": [f"model{number % 8}" for number in range(count)],
             "batch_size": 64,
             "form": "captured",
-            "kind": random.choice(merge_cost.KINDS, count),
+            "kind": random.choice(KINDS, count),
             "compute_s": random.uniform(1e-3, 0.1, count),
             "merge_s": random.uniform(1e-5, 5e-3, count),
             "devices": random.choice([2, 4], count),
@@ -64,7 +65,7 @@ def test_bands_hold_95_of_100_models_that_were_left_out() -> None:
 def test_a_form_with_few_jobs_has_no_costs_of_its_own() -> None:
     rare = planted(5, 0.0).assign(form="steady", devices=2)
     every = pd.concat([planted(60, 0.0), rare], ignore_index=True)
-    assert set(merge_cost.cost_table(every)) == {"captured"}
+    assert set(load("merge_cost").cost_table(every)) == {"captured"}
     assert merge_cost.merges(points(frame_of([])), {}).empty
 
 
@@ -95,8 +96,8 @@ def test_the_committed_costs_are_those_of_the_records_and_their_bands_hold() -> 
     pairs = merge_cost.committed(paths.RUNS)
     told = forecast_accuracy.from_one(pairs)
     assert len(told) > 500 and 0.90 <= told["inside"].mean() <= 0.98
-    known = merge_cost.merge_costs()
-    for form, found in merge_cost.cost_table(pairs).items():
+    known = merge_costs()
+    for form, found in load("merge_cost").cost_table(pairs).items():
         assert found == pytest.approx(known[form], rel=0.02, abs=1e-6), "run workflow/merge_cost.py"
     replicated = told[told["kind"].ne("homes") & told["form"].eq("captured")]
     table = forecast_accuracy.accuracy(replicated, ["devices"]).set_index("devices")
