@@ -24,13 +24,14 @@ from benchmarks.soak import soak
 from PIL import Image
 
 from multigpu.inputs.encoded import made_folder
-from multigpu.machine import process
+from multigpu.machine import lock, process
 from multigpu.machine.machine import this_machine
 from multigpu.records.record import RecordStore
 from multigpu.runner import sweep as sweeps
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from tests.factory import make_record, plant
+from tests.multigpu.runner import launched
 from tests.multigpu.runner.launched import (
     PATHS,
     SWEEP,
@@ -218,7 +219,6 @@ def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_rest
     )
 
 
-@pytest.mark.alone  # any other sweep that begins clears up what the killed one left
 @pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +227,9 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     call finishes.
     """
     store = RecordStore(tmp_path / "runs")
+    # any other sweep that begins would clear up what the killed one leaves
+    monkeypatch.setattr(lock, "memory_root", lambda: tmp_path)
+    monkeypatch.setattr(launched, "memory_root", lambda: tmp_path)
     # whichever Run comes last in the shuffled order hangs: the first to start after one Record is
     # there
     monkeypatch.setenv(
@@ -237,7 +240,8 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     )
     monkeypatch.setenv("PYTHONPATH", PATHS)
     code = (
-        f"{SWEEP}measure([Point(tiny(seed)) for seed in range(3)], store, progress=False,"
+        f"{SWEEP}from multigpu.machine import lock\nlock.memory_root = Path.cwd\n"
+        "measure([Point(tiny(seed)) for seed in range(3)], store, progress=False,"
         " hook='tests.faults:strike')"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)

@@ -268,6 +268,7 @@ def test_too_many_devices_are_one_sentence(
 
 
 @pytest.mark.alone
+@pytest.mark.further  # `test_notebook_job` stops a comparison and goes on with it
 def test_ctrl_c_leaves_no_process_and_the_same_call_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
