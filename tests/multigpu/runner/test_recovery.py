@@ -41,6 +41,7 @@ from tests.multigpu.runner.launched import (
     strike,
     tiny,
 )
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = (
@@ -245,14 +246,14 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
         " hook='tests.faults:strike')"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while not list(store) and time.monotonic() < deadline:
         time.sleep(0.05)
     children = psutil.Process(parent.pid).children(recursive=True)
     assert len(children) >= 3, "an agent and two workers"
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not [
         process
         for process in alive

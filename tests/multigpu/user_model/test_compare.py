@@ -37,7 +37,7 @@ MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
 BUDGET_S = 50  # on two idle cores a comparison ends within 20 s; they may be shared
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 JOBS = ("resnet", "language", "recommender")
