@@ -37,3 +37,15 @@ def but(often: Collection[Case], cases: Sequence[Case]) -> list[Any]:
     return [
         pytest.param(case, marks=() if case in often else pytest.mark.further) for case in cases
     ]
+
+
+def asked(request: pytest.FixtureRequest, argument: str, test: str = "") -> set[Any]:
+    """Values of a parameter in the selected tests of the module that asks (or in this one of them):
+    a fixture need not make what none looks at.
+    """
+    return {
+        item.callspec.params[argument]
+        for item in request.session.items
+        if item.path == request.path and test in (item.originalname, "")  # type: ignore[attr-defined]
+        if argument in getattr(getattr(item, "callspec", None), "params", ())
+    }

@@ -18,7 +18,7 @@ from multigpu.placements.traffic import REPLICA, assign
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
-from tests.further import parameters
+from tests.further import but, parameters
 from tests.multigpu.equivalence import tensorflow_cases as cases
 from tests.multigpu.equivalence.tensorflow_cases import (
     TOWERS,
@@ -176,7 +176,7 @@ def test_trains_on_gpus_as_one_gpu_on_the_global_batch(run: Run, of_devices) -> 
 
 
 @pytest.mark.usefixtures("tf")
-@pytest.mark.parametrize("run", process_cases(), ids=name_of)
+@pytest.mark.parametrize("run", but(process_cases()[:1], process_cases()), ids=name_of)
 def test_a_run_over_processes_equals_its_reference_and_counts_its_bytes_or_says_why_not(
     run: Run, tmp_path: Path
 ) -> None:

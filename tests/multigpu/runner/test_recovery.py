@@ -352,6 +352,7 @@ def test_a_stopped_launcher_is_said_and_one_that_does_not_end_when_all_is_measur
 
 
 @pytest.mark.slow
+@pytest.mark.further  # kills by hand, above, strike at each stage
 @pytest.mark.timeout(300)
 def test_random_kills_lose_no_run(tmp_path: Path) -> None:
     before = set(descendants())

@@ -19,7 +19,7 @@ from multigpu.user_model.result import Result, compared
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
-from tests.further import but
+from tests.further import asked, but
 from tests.multigpu.user_model.causes import BATCH_S, LAYER_S, LINK_S, RANK_S
 
 CAUSES = Path(__file__).parent / "causes.py"
@@ -64,9 +64,7 @@ def results(
     """Each job that is asked for on one device and on two, timed and traced by the same
     processes.
     """
-    own = [item for item in request.session.items if item.path == request.path]
-    asked = {item.callspec.params["name"] for item in own if hasattr(item, "callspec")}
-    names = [name for name in FIRST_LINES if name in {*asked, "slow_batch"}]
+    names = [name for name in FIRST_LINES if name in {*asked(request, "name"), "slow_batch"}]
     root, bar = tmp_path_factory.mktemp("causes"), Budget(99, False)
     bar.ends_s = math.inf
     store, points = RecordStore(root / "records"), list[Point]()

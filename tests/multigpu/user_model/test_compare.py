@@ -31,7 +31,7 @@ from multigpu.workloads import description_of
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
-from tests.further import but
+from tests.further import asked, but
 
 MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
@@ -55,9 +55,7 @@ def results(
     """`compare` of each job that is asked for, which goes on where all of them were measured by the
     same processes, a few steps a Run.
     """
-    own = [item for item in request.session.items if item.path == request.path]
-    asked = {item.callspec.params.get("result") for item in own if hasattr(item, "callspec")}
-    names = [name for name in JOBS if name in {*asked, SHOWN}]
+    names = [name for name in JOBS if name in {*asked(request, "result"), SHOWN}]
     root, bar = tmp_path_factory.mktemp("own"), Budget(99, False)
     store, bar.ends_s = RecordStore(root / "records"), math.inf
     know(root / "jobs")
@@ -280,7 +278,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
         results[SHOWN].folder.parent / "repeats", tmp_path / "out" / "records", dirs_exist_ok=True
     )
     before = len(list(RecordStore(tmp_path / "out" / "records")))
-    asked = {
+    parameters = {
         "job": f"{MODELS}:{SHOWN}",
         "devices": 2,
         "placements": ["ddp"],
@@ -290,7 +288,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
     execute_one(
         paths.REPOSITORY / "notebooks" / "your-model.ipynb",
         executed := tmp_path / "executed.ipynb",
-        asked,
+        parameters,
     )
     assert len(list(RecordStore(tmp_path / "out" / "records"))) == before
     told = {

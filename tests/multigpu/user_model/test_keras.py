@@ -18,7 +18,7 @@ from multigpu.workloads import description_of
 from tests.multigpu.user_model.test_bad_jobs import refused
 from tests.refusals import refused as told
 
-PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
+PLACEMENTS = ("mirrored_nccl", "exp4")
 BUDGET_S = 400  # it ends sooner: three processes import Keras, and the computer may be shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("tf")]
