@@ -37,14 +37,19 @@ study: $(READY) ## measure the default grid on this machine, execute the noteboo
 # Tests marked alone compare times of real Runs. What fails gets a second try with nothing beside it, and only that counts: three workers on
 # two cores, or another process, may have taken the time that a Run needed. What is wrong fails twice.
 PYTEST = $(BIN)/python -m pytest -q
+BESIDE = $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder
 AGAIN = --last-failed --last-failed-no-failures none
-ALONE = -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
-test: $(READY) ## run every test
-	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" || $(PYTEST) $(AGAIN) -m "not alone"; others=$$?; \
-		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
+ALONE = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+test: $(READY) ## every kind of test, within ten minutes on two cores
+	@$(BESIDE) -m "not alone and not further" || $(PYTEST) $(AGAIN) -m "not alone and not further"; others=$$?; \
+		$(PYTEST) -m "alone and not further" $(ALONE) || $(PYTEST) $(AGAIN) -m "alone and not further" $(ALONE) && exit $$others
 
-jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained; and those that hang
-	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py tests/multigpu/user_model/test_stuck.py
+# What make test leaves out of many cases of a kind: those marked further, and all jobs of tests/multigpu/user_model/jobs.
+MANY = tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py tests/multigpu/user_model/test_stuck.py
+jobs: $(READY) ## the other cases of each kind: every job, hang, placement and page that make test leaves out
+	@$(BESIDE) -m "further and not alone" || $(PYTEST) $(AGAIN) -m "further and not alone"; others=$$?; \
+		$(PYTEST) -m "further and alone" $(ALONE) || $(PYTEST) $(AGAIN) -m "further and alone" $(ALONE) || others=1; \
+		MULTIGPU_JOBS=all $(PYTEST) $(MANY) && exit $$others
 
 # A rank a GPU, beside each other: data, sharded, tensor and pipeline parallel in every form, and `wrap`. Then what one process tests.
 GPUS ?= $(shell $(BIN)/python -c 'from multigpu.machine.machine import gpu_count; print(min(2, gpu_count()))')

@@ -29,6 +29,7 @@ from tests.factory import make_record, plant
 from tests.multigpu.analysis.planted import trace_of
 from tests.multigpu.collectives.planted import study as all_reduces
 from tests.multigpu.runner.launched import PATHS
+from tests.patience import PATIENCE_S
 
 FIELDS = [  # of the tiny Run, changed, and what is said
     (["devices=0"], ["devices", "0", "1"]),
@@ -361,9 +362,9 @@ def test_it_ends_with_one_sentence_and_leaves_nobody(
         time.sleep(0.005)
     children = process.children(recursive=True)
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENCE_S)[1]
     assert (process.returncode, said) == (
         130,
         "multigpu: stopped; what was measured is kept, and the same command goes on from there\n",
     )
-    assert not psutil.wait_procs(children, timeout=10)[1]
+    assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]

@@ -41,6 +41,7 @@ from multigpu.spec.run import Run
 from tests.command_line import measured_here
 from tests.factory import plant
 from tests.multigpu.runner.launched import PATHS, tiny
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
@@ -540,7 +541,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
         assert first.poll() is None
         time.sleep(0.2)
     os.killpg(first.pid, signal.SIGINT)  # as a terminal does
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 130 and said.splitlines()[-1].startswith(
         "multigpu: stopped; what was measured is kept"
     )

@@ -17,6 +17,7 @@ import pytest
 
 import multigpu
 from multigpu.paths import REPOSITORY
+from tests.further import but
 
 HEAVY = (
     "torch",
@@ -249,14 +250,18 @@ def test_tests_of_the_tool_need_no_study(tmp_path: Path) -> None:
 
 
 SELECTED = (
-    "test_conditions.py test_packing.py test_store.py test_plugins.py spec collectives/test_spec.py"
-    " fuzz/test_words.py::test_a_command_ends_well_or_with_one_sentence"
+    "test_store.py spec collectives/test_spec.py"
+    " fuzz/test_words.py::test_a_command_ends_well_or_with_one_sentence",
+    "test_conditions.py test_packing.py test_plugins.py",
 )
-"""Of the tests of the tool: what reads plug-ins, grids, commands and Records, in a minute."""
+"""Of the tests of the tool: what reads Records and commands, and more that reads plug-ins and
+grids.
+"""
 
 
 @pytest.mark.slow
-def test_the_tool_works_where_the_study_is_not_installed() -> None:
+@pytest.mark.parametrize("selected", but(SELECTED[:1], SELECTED), ids=len)
+def test_the_tool_works_where_the_study_is_not_installed(selected: str) -> None:
     """All of tests/multigpu passes so, too: `PYTHONPATH=tests/multigpu/blocked pytest
     tests/multigpu`.
     """
@@ -269,11 +274,11 @@ def test_the_tool_works_where_the_study_is_not_installed() -> None:
     environment.pop("PYTEST_ADDOPTS", None)
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*words, *(f"tests/multigpu/{name}" for name in SELECTED.split())],
+        [*words, *(f"tests/multigpu/{name}" for name in selected.split())],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100  # type: ignore[index]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50  # type: ignore[index]

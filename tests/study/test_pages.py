@@ -35,6 +35,7 @@ from multigpu.spec.parameters import ParameterError
 from multigpu_study import pages
 from multigpu_study.report.explorer import encoded
 from tests.factory import make_machine, make_record, plant
+from tests.further import but
 from tests.multigpu.analysis.planted import read_on_a_telephone
 from tests.refusals import refused
 
@@ -162,7 +163,14 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     return frame, table
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
+OFTEN = ("00", "07", "13", "14", "20", "21", "34")
+"""By number: short pages, whose every sentence is tried in `make test`. Building the report tries
+those of all, and `make jobs` all that is tried here.
+"""
+MANY = but([path for path in NOTEBOOKS if path.stem.startswith(OFTEN)], NOTEBOOKS)
+
+
+@pytest.fixture(scope="module", params=MANY, ids=lambda path: path.stem)
 def path(request: pytest.FixtureRequest) -> Path:
     return request.param
 
@@ -297,7 +305,13 @@ def explored() -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=["empty", "cpu", "unknown"])
+STRANGERS = ("empty", "cpu", "unknown")
+VISITS = [*product(STRANGERS, NOTEBOOKS)]
+"""Whose Records meet which page: in `make test` each page those of one stranger, in turn."""
+IN_TURN = [(STRANGERS[at % len(STRANGERS)], path) for at, path in enumerate(NOTEBOOKS)]
+
+
+@pytest.fixture(scope="module")
 def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data of somebody else's machine, or of nobody's yet."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -324,6 +338,17 @@ def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return folder
 
 
+@pytest.mark.parametrize(
+    ("strangers", "path"),
+    [
+        pytest.param(who, path, id=f"{who}-{path.stem}", marks=marks)
+        for (who, path), marks in (
+            (visit, () if visit in IN_TURN else pytest.mark.further) for visit in VISITS
+        )
+    ],
+    indirect=["strangers"],
+    scope="module",
+)
 def test_pages_render_on_a_strangers_records(
     strangers: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +357,8 @@ def test_pages_render_on_a_strangers_records(
     Page(path, monkeypatch, records=str(strangers)).run()
 
 
-PRINTED = re.compile(r"\$ (python -m multigpu (?:explain|advise) [^\n]*)\n(.*)", re.S)
+ASKING = r"python -m multigpu (?:explain|advise) "
+PRINTED = re.compile(rf"\$ ({ASKING}[^\n]*)\n(.*)", re.S)
 
 
 def test_a_printed_command_gives_what_stands_below_it(
@@ -344,16 +370,18 @@ def test_a_printed_command_gives_what_stands_below_it(
     monkeypatch.chdir(paths.REPOSITORY)
     printed = 0
     for path in NOTEBOOKS:
-        if not any("$ python -m multigpu" in source for source, _ in code_of(path)):
-            continue
-        page = Page(path, monkeypatch)
-        page.run()
-        capsys.readouterr()
-        for match in filter(None, map(PRINTED.fullmatch, page.printed)):
-            command, answer = match.groups()
-            assert main(shlex.split(command)[3:]) == 0
-            assert capsys.readouterr().out.strip() == answer.strip()
-            printed += 1
+        for cell, (source, _) in enumerate(code_of(path)):
+            if not re.search(rf"\$ {ASKING}", source):
+                continue
+            page = Page(path, monkeypatch)
+            page.run(cell)
+            capsys.readouterr()
+            match = PRINTED.fullmatch(page.printed[-1])
+            if match:
+                command, answer = match.groups()
+                assert main(shlex.split(command)[3:]) == 0
+                assert capsys.readouterr().out.strip() == answer.strip()
+                printed += 1
     assert printed
 
 

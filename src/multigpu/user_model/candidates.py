@@ -157,8 +157,7 @@ def candidate_runs(
         for name, row in placements().items()
         if any(engine.framework == framework for engine in row.engines)
     ]
-    for name in names if names != "all" else ():
-        find_placement(name)
+    check_named(names, levers, device_type)
     pulled = checked_levers(levers, device_type)
     # replicas that share nothing tell what sharing costs
     wanted = every if names == "all" else [*names, *({"independent"} - set(names))]
@@ -249,3 +248,16 @@ def check_count(device_type: str, devices: int) -> None:
             f"devices = {devices}: this machine has {gpu_count()} GPUs; choose as many at most, or"
             " device_type 'cpu'"
         )
+
+
+def check_named(
+    placements: Sequence[str] | Literal["all"],
+    levers: Sequence[str] | Literal["all"] | None,
+    device_type: str,
+) -> None:
+    """Refuse (ValueError) a placement that is unknown, and a lever that is none or not to be had
+    here.
+    """
+    for name in placements if placements != "all" else ():
+        find_placement(name)
+    checked_levers(levers, device_type)

@@ -26,7 +26,13 @@ from multigpu.runner.sweep import launch_plan, make_plan
 from multigpu.runner.timed import TIMED, check_devices
 from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
-from multigpu.user_model.candidates import OF_PASSES, STEPS, candidate_runs, check_count
+from multigpu.user_model.candidates import (
+    OF_PASSES,
+    STEPS,
+    candidate_runs,
+    check_count,
+    check_named,
+)
 from multigpu.user_model.examining import examine_apart as examine
 from multigpu.user_model.fits import those_that_fit
 from multigpu.user_model.kept import keep
@@ -217,6 +223,7 @@ def compare(
             f"devices = {count}: placements are compared on 2 processes or more, and on GPUs"
         )
     check_count(kind, count)
+    check_named(placements, levers, kind)  # before a job is examined, which takes seconds
     if budget_s <= LAUNCH_S:
         raise ValueError(
             f"budget_s = {budget_s:g} is too short for one placement: processes alone take"

@@ -28,6 +28,7 @@ from multigpu.placements.traffic import HOST, assign
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
+from tests.further import parameters
 from tests.installed import installed
 from tests.multigpu.equivalence.cases import answers, make_context, replica
 from tests.refusals import refused
@@ -351,14 +352,17 @@ PAIRS += [
 
 
 @pytest.mark.parametrize(
-    ("placement", "workload", "model"), PAIRS, ids=[f"{p.name}-{model}" for p, _, model in PAIRS]
+    "pair",
+    parameters(PAIRS, lambda pair: {pair[0].name, pair[0].staged, pair[2]}),
+    ids=lambda pair: f"{pair[0].name}-{pair[2]}",
 )
 def test_a_compiled_step_computes_with_aligned_variables(
-    placement: Placement, workload: str, model: str, tmp_path: Path
+    pair: tuple[Placement, str, str], tmp_path: Path
 ) -> None:
     """In copies of those that begin misaligned in their stretch; an eager step computes in the
     stretch itself.
     """
+    placement, workload, model = pair
     for execution in ("compiled", "eager"):
         run = Run(
             execution=execution,

@@ -24,6 +24,7 @@ from multigpu.inputs.encoded import jpeg_folder, made_folder, normalised
 from multigpu.inputs.images import synthetic_images
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 STEPS = 5
@@ -65,7 +66,7 @@ def workers_of_this_process() -> list[psutil.Process]:
 
 def ended(processes: list[psutil.Process]) -> bool:
     gc.collect()
-    return not psutil.wait_procs(processes, timeout=10)[1]
+    return not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
 
 
 NONE = {"input_workers": 0}
@@ -107,7 +108,7 @@ def test_so_many_batches_are_placed_ahead_and_no_more(folder: Path, prefetch: in
 
     def until(true: Callable[[], bool]) -> None:
         """Wait for what another thread does."""
-        last = time.monotonic() + 20
+        last = time.monotonic() + PATIENCE_S
         while not true():
             assert time.monotonic() < last
             time.sleep(0.01)

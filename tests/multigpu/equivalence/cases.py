@@ -32,6 +32,7 @@ from multigpu.workloads.sources import open_source
 from tests.forked import forking
 from tests.installed import installed
 from tests.multigpu.equivalence.partitions import partitioned_runs
+from tests.patience import PATIENCE_S
 
 STEPS = 3
 WORLDS = (1, 2, 3)
@@ -406,7 +407,7 @@ def group(rank: int, world: int, folder: str) -> Iterator[None]:
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store{world}", world)
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE_S)
     )
     yield
     dist.destroy_process_group()

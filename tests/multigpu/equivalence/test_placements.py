@@ -3,7 +3,7 @@ faults are seen by either.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, optimizer_of
+from tests.further import parameters
 from tests.installed import DEEPCONN
 from tests.multigpu.equivalence.cases import (
     LOCAL,
@@ -52,8 +53,18 @@ def results(request: pytest.FixtureRequest):
     return run_all([run for run in all_cases() if run in chosen])
 
 
+def features(run: Run) -> set[Hashable]:
+    """What of a case `make test` shows once of each placement, and once of each workload."""
+    plain = {"batch_size", "inputs", "layout", "model", "seed", "sequence_length", "workload"}
+    told = run.model_dump(exclude_defaults=True, exclude=plain)
+    own = told | {name: getattr(run, name) for name in ("devices", "optimizer", "precision")}
+    shown: set[Hashable] = {(run.placement, name, str(value)) for name, value in own.items()}
+    shown |= {(run.placement, run.workload), (run.workload, run.model)}
+    return shown | {(run.workload, getattr(run, name)) for name in ("devices", "optimizer")}
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("run", all_cases(), ids=name_of)
+@pytest.mark.parametrize("run", parameters(all_cases(), features), ids=name_of)
 def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results) -> None:
     parts = results[name_of(run)]
     errors = {part["error"] for part in parts if "error" in part}

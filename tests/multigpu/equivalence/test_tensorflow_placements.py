@@ -4,7 +4,7 @@ CPU, where there is none.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from multigpu.placements.traffic import REPLICA, assign
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
+from tests.further import but, parameters
 from tests.multigpu.equivalence import tensorflow_cases as cases
 from tests.multigpu.equivalence.tensorflow_cases import (
     TOWERS,
@@ -142,8 +143,15 @@ def check(run: Run, result: Mapping[str, Any], tolerance: float) -> None:
     check_compiled(run, result)
 
 
+def features(run: Run) -> set[Hashable]:
+    """What of a case `make test` shows once of each placement, and once of all."""
+    ways = (run.execution, run.inputs, run.embedding_gradients)
+    of_all = {run.model, run.optimizer, (run.workload, run.precision), (run.devices, run.precision)}
+    return {*of_all, *((run.placement, own) for own in (*ways, run.workload, run.devices > 2))}
+
+
 @pytest.mark.usefixtures("tf")
-@pytest.mark.parametrize("run", all_cases(), ids=name_of)
+@pytest.mark.parametrize("run", parameters(all_cases(), features), ids=name_of)
 def test_trains_moves_and_runs_as_its_row_says(run: Run) -> None:
     check(run, train_case(run), {"fp64": 1e-10, "fp32": 5e-4, "bf16": 0.1}[run.precision])
 
@@ -168,7 +176,7 @@ def test_trains_on_gpus_as_one_gpu_on_the_global_batch(run: Run, of_devices) -> 
 
 
 @pytest.mark.usefixtures("tf")
-@pytest.mark.parametrize("run", process_cases(), ids=name_of)
+@pytest.mark.parametrize("run", but(process_cases()[:1], process_cases()), ids=name_of)
 def test_a_run_over_processes_equals_its_reference_and_counts_its_bytes_or_says_why_not(
     run: Run, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ from tests.multigpu.runner.launched import (
     strike,
     tiny,
 )
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 FOUR = make_machine(4)
@@ -439,7 +440,9 @@ def test_a_killed_lane_is_named_and_the_other_finishes_on_its_cores(
     assert {record.measurement.host_threads for record in store if record.measurement} == {HALF}
     seen = [json.loads(path.read_text())["cores"] for path in (tmp_path / "seen").iterdir()]
     assert sorted(map(len, seen)) == [HALF] * 2 and seen[0] != seen[1]
-    deadline = time.monotonic() + 10  # orphans are killed by the kernel, which may take a moment
+    deadline = (
+        time.monotonic() + PATIENCE_S
+    )  # orphans are killed by the kernel, which may take a moment
     while set(descendants()) - before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not set(descendants()) - before
@@ -465,16 +468,16 @@ def test_ctrl_c_ends_all_lanes_and_leaves_nothing(tmp_path: Path) -> None:
         text=True,
     )
     children: list[psutil.Process] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     # two lanes' launchers and their workers
     while len(children) < 4 and time.monotonic() < deadline:
         time.sleep(0.2)
         children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 4
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert "KeyboardInterrupt" in said
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert (
         not alive
         and not list(tmp_path.glob("multigpu-*"))

@@ -24,13 +24,14 @@ from benchmarks.soak import soak
 from PIL import Image
 
 from multigpu.inputs.encoded import made_folder
-from multigpu.machine import process
+from multigpu.machine import lock, process
 from multigpu.machine.machine import this_machine
 from multigpu.records.record import RecordStore
 from multigpu.runner import sweep as sweeps
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from tests.factory import make_record, plant
+from tests.multigpu.runner import launched
 from tests.multigpu.runner.launched import (
     PATHS,
     SWEEP,
@@ -40,6 +41,7 @@ from tests.multigpu.runner.launched import (
     strike,
     tiny,
 )
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = (
@@ -218,7 +220,6 @@ def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_rest
     )
 
 
-@pytest.mark.alone  # any other sweep that begins clears up what the killed one left
 @pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +228,9 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     call finishes.
     """
     store = RecordStore(tmp_path / "runs")
+    # any other sweep that begins would clear up what the killed one leaves
+    monkeypatch.setattr(lock, "memory_root", lambda: tmp_path)
+    monkeypatch.setattr(launched, "memory_root", lambda: tmp_path)
     # whichever Run comes last in the shuffled order hangs: the first to start after one Record is
     # there
     monkeypatch.setenv(
@@ -237,18 +241,19 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     )
     monkeypatch.setenv("PYTHONPATH", PATHS)
     code = (
-        f"{SWEEP}measure([Point(tiny(seed)) for seed in range(3)], store, progress=False,"
+        f"{SWEEP}from multigpu.machine import lock\nlock.memory_root = Path.cwd\n"
+        "measure([Point(tiny(seed)) for seed in range(3)], store, progress=False,"
         " hook='tests.faults:strike')"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while not list(store) and time.monotonic() < deadline:
         time.sleep(0.05)
     children = psutil.Process(parent.pid).children(recursive=True)
     assert len(children) >= 3, "an agent and two workers"
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not [
         process
         for process in alive
@@ -347,6 +352,7 @@ def test_a_stopped_launcher_is_said_and_one_that_does_not_end_when_all_is_measur
 
 
 @pytest.mark.slow
+@pytest.mark.further  # kills by hand, above, strike at each stage
 @pytest.mark.timeout(300)
 def test_random_kills_lose_no_run(tmp_path: Path) -> None:
     before = set(descendants())

@@ -154,7 +154,7 @@ def examined(folder: Path, making: str, loading: str, within_s: float) -> str:
     began = time.monotonic()
     with pytest.raises(JobError) as refusal:
         examine_apart(f"{folder}/mine.py:job", folder / "jobs", 2, False, within_s)
-    assert time.monotonic() - began < within_s + 5
+    assert time.monotonic() - began < within_s + 15
     assert not set(descendants()) - before
     return str(refusal.value)
 
@@ -268,6 +268,7 @@ def test_too_many_devices_are_one_sentence(
 
 
 @pytest.mark.alone
+@pytest.mark.further  # `test_notebook_job` stops a comparison and goes on with it
 def test_ctrl_c_leaves_no_process_and_the_same_call_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

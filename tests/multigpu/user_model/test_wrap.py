@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu import wrap
+from tests.further import but
 from tests.multigpu.user_model.cases import (
     adamw,
     apart,
@@ -103,17 +104,17 @@ def test_every_placement_is_one_process_on_the_global_batch(tmp_path: Path, coun
     check(tmp_path, count, EAGER if count == 2 else EAGER[:: 5 - count])
 
 
+COMPILED = [
+    ("ddp", "compiled", False, 1, None),
+    ("zero1", "compiled", True, 1, 0.05),
+    ("fsdp2", "compiled", True, 1, 0.05),
+]
+
+
 @pytest.mark.slow
-def test_compiled_forms_are_one_process_on_the_global_batch(tmp_path: Path) -> None:
-    check(
-        tmp_path,
-        2,
-        [
-            ("ddp", "compiled", False, 1, None),
-            ("zero1", "compiled", True, 1, 0.05),
-            ("fsdp2", "compiled", True, 1, 0.05),
-        ],
-    )
+@pytest.mark.parametrize("case", but(COMPILED[:1], COMPILED), ids=lambda case: case[0])
+def test_compiled_forms_are_one_process_on_the_global_batch(tmp_path: Path, case: Any) -> None:
+    check(tmp_path, 2, [case])
 
 
 def part(

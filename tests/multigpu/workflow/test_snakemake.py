@@ -17,6 +17,7 @@ import pytest
 
 from multigpu.report.batch_rows import Outcome, read_tasks
 from tests.multigpu.runner.launched import PATHS
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 needs_snakemake = pytest.mark.skipif(
@@ -141,7 +142,7 @@ def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> No
     assert int(mark.read_text()) in [child.pid for child in children]
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
     assert not (out / "pages" / "02-long.ipynb").exists()
     before = (out / "pages" / "01-short.ipynb").stat().st_mtime_ns

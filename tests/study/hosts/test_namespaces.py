@@ -17,6 +17,7 @@ from multigpu.runner.hosts.namespaces import SimulatedHosts, remove_left, why_no
 from multigpu.spec.collective import CollectiveRun
 from multigpu_study.collectives.experiment import measure
 from tests.multigpu.hosts.failing import Hosts
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
 needs_hosts = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
@@ -43,7 +44,8 @@ def test_hosts_of_a_killed_process_are_removed_by_the_next() -> None:
     with Hosts(1) as hosts:
         assert not set(names) & set(namespaces._names())
         psutil.wait_procs(
-            [psutil.Process(int(sleeper))] if psutil.pid_exists(int(sleeper)) else [], timeout=5
+            [psutil.Process(int(sleeper))] if psutil.pid_exists(int(sleeper)) else [],
+            timeout=PATIENCE_S,
         )
         assert (
             not psutil.pid_exists(int(sleeper))

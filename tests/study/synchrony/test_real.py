@@ -27,6 +27,7 @@ from multigpu_study.synchrony.server import LEFT, Server
 from multigpu_study.synchrony.simulate import simulate
 from multigpu_study.synchrony.theory import measured_law, predict
 from tests.multigpu.runner.listening import overheard
+from tests.patience import PATIENCE_S
 from tests.refusals import refused
 from tests.study.synchrony.cases import REGRESSION, RESNET, RULES, check_accounts, replay, trained
 
@@ -141,13 +142,13 @@ def test_all_processes_end_with_the_one_that_started_them() -> None:
     )
     program += "run_real(experiment('async', updates=100_000))"
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[3]) as parent:
-        until_s, children = time.monotonic() + 30, list[psutil.Process]()
+        until_s, children = time.monotonic() + PATIENCE_S, list[psutil.Process]()
         while sum("spawn_main" in " ".join(child.cmdline()) for child in children) < 2:
             assert time.monotonic() < until_s
             time.sleep(0.05)
             children = psutil.Process(parent.pid).children(recursive=True)
         parent.kill()
-        assert not psutil.wait_procs(children, timeout=10)[1]
+        assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
 
 
 class Single(LinearProblem):

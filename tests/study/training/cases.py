@@ -28,6 +28,7 @@ from multigpu_study.training.schedule import schedule_of
 from multigpu_study.training.session import TrainingSession
 from multigpu_study.training.state import replicas_of
 from tests.forked import forking
+from tests.patience import PATIENCE_S
 
 FIELDS: dict[str, Any] = {
     "workload": "cnn",
@@ -119,7 +120,7 @@ def worker(rank: int, processes: int, cases: list[Case], root: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(root / f"store-{cases[0].name}"), processes)
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=30)
+        "gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=PATIENCE_S)
     )
     for case in cases:
         found = train_one(case, rank, root)

@@ -24,6 +24,7 @@ from multigpu_study.training.command import train
 from multigpu_study.training.experiment import TrainingItem, folder_of
 from multigpu_study.training.grid import joined_placements, placed, staged_twins
 from multigpu_study.training.record import TrainingStore
+from tests.further import asked, but
 from tests.multigpu.equivalence.cases import make_context
 from tests.refusals import refused
 from tests.study.training import cases
@@ -96,9 +97,15 @@ CASES = [
 ]
 
 
+OFTEN = ("ddp", "exp2")
+"""Of those that are interrupted, what `make test` kills."""
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return Results(tmp_path_factory.mktemp("training"), [CASES], INTERRUPTED, 1)
+def results(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Results:
+    names = asked(request, "placement", "test_killed_and_resumed_is_bitwise_the_unbroken_run")
+    interrupted = {name: run for name, run in INTERRUPTED.items() if name in names}
+    return Results(tmp_path_factory.mktemp("training"), [CASES], interrupted, 1)
 
 
 def test_all_duties_done(results: Results):
@@ -147,7 +154,7 @@ def test_a_schedule_is_that_of_all_replicas_unless_asked_for_by_name(results: Re
     assert results.of("not-adjusted").rate == [0.05] * 6
 
 
-@pytest.mark.parametrize("placement", INTERRUPTED)
+@pytest.mark.parametrize("placement", but(OFTEN, [*INTERRUPTED]))
 def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str):
     results.check_resumed(placement, f"curve-{placement}")
 
