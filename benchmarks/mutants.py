@@ -28,7 +28,7 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast_from_path
 from cosmic_ray.mutating import mutate_code
 from mutants_fork import Fresh, Warm
+from mutants_map import name_of, test_files
 from scipy.stats import beta
 
 HERE = Path(__file__).resolve().parents[1]
@@ -121,12 +122,13 @@ def interval(killed: int, of: int) -> tuple[float, float]:
 class Map:
     """Which tests run a line, and how many seconds each takes, read from the folder of the map."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Sequence[str]) -> None:
         self.seconds: dict[str, float] = {}
         self.by_line: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.imported: dict[str, set[int]] = defaultdict(set)
         self.near: dict[str, dict[str, float]] = defaultdict(dict)
-        for path in sorted(folder.glob("*.json")):
+        paths = [folder / "imported.json", *(folder / name_of(file) for file in files)]
+        for path in paths:
             held = json.loads(path.read_text())
             failed = set(held["failed"])
             self.seconds |= {k: v for k, v in held["seconds"].items() if k not in failed}
@@ -192,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draw", type=int, default=400)
     parser.add_argument("--seed", type=int, default=47)
-    parser.add_argument("--budget-s", type=float, default=30.0, help="of tests, for one mutant")
+    parser.add_argument("--budget-s", type=float, default=12.0, help="of tests, for one mutant")
     parser.add_argument("--limit-s", type=float, default=150.0, help="of the clock, for one mutant")
     parser.add_argument("--again", default="", help="try those of this outcome anew")
     parser.add_argument("--only", default="", help="a word in the module's path")
@@ -204,7 +206,7 @@ def main() -> None:
         copied(tree)
     core = sorted({p for pattern in CORE for p in (tree / "src" / "multigpu").glob(pattern)})
     warm, fresh = Warm(tree, core, folder, arguments.limit_s), Fresh(tree)
-    known = Map(folder)
+    known = Map(folder, test_files(tree))
     every = list(mutants(tree / "src" / "multigpu"))
     drawn = random.Random(arguments.seed).sample(every, min(arguments.draw, len(every)))
     print(f"{len(every)} mutants, {len(drawn)} drawn", flush=True)
@@ -262,7 +264,7 @@ def tried(
     if tests:
         outcome, by = warm.run(name, texts, tests, arguments.limit_s)
     if at_import and outcome == "survived":
-        near = known.tests_near(name, arguments.budget_s)
+        near = known.tests_near(name, arguments.budget_s / 2)
         tests = [*tests, *(test for test in near if test not in set(tests))]
         outcome, by = fresh.run(name, texts, tests, arguments.limit_s)
     return outcome, by

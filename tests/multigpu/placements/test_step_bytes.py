@@ -1,0 +1,115 @@
+"""Bytes of a step by hand, where the Run itself says how gradients, inputs or predictions travel:
+of the small model of 47 elements, 188 bytes.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.placements.traffic import ID_BYTES
+from tests.multigpu.placements.test_kept import GPT, SMALL, run_of
+
+IMAGES = replace(SMALL, config=SimpleNamespace(channels=3, image_size=8, classes=11))
+SAMPLES = replace(SMALL, unit="samples", config=SimpleNamespace(row_shape=(6, 5)))
+TOKENS = replace(SMALL, unit="tokens", config=SimpleNamespace(context=16))
+IMAGE, ANSWER = 3 * 8 * 8 * 4, 11 * 4
+SLICED = {"processes": "one", "slicing": "device", "scaling": "strong", "batch_size": 12}
+STACK = {"workload": "stacks", "model": "mlp_tiny"}
+ONE = {"processes": "one", "scaling": "strong", "batch_size": 12}
+
+CASES: dict[str, tuple[str, int, dict[str, Any], Any, dict[str, int]]] = {
+    # of 12 rows eight are others' (of the table none is looked up): images out, predictions in, and
+    # their gradients out
+    "predictions": (
+        "make_parallel",
+        3,
+        ONE,
+        IMAGES,
+        {"device_to_device": 2 * 2 * 68 + 8 * (IMAGE + 2 * ANSWER)},
+    ),
+    "predictions of 16 bits": (
+        "make_parallel",
+        3,
+        ONE | {"precision": "bf16"},
+        IMAGES,
+        {"device_to_device": 2 * 2 * 68 + 8 * (IMAGE + ANSWER)},
+    ),
+    "images and what they show": (
+        "data_parallel",
+        3,
+        SLICED,
+        IMAGES,
+        {"device_to_device": 2 * 2 * 188 + 8 * (IMAGE + ID_BYTES)},
+    ),
+    "rows of 30 numbers": (
+        "data_parallel",
+        3,
+        SLICED | STACK,
+        SAMPLES,
+        {"device_to_device": 2 * 2 * 188 + 8 * (30 * 4 + ID_BYTES)},
+    ),
+    "tokens and those that follow": (
+        "data_parallel",
+        3,
+        SLICED | GPT | {"precision": "fp32"},
+        TOKENS,
+        {"device_to_device": 2 * 2 * 188 + 8 * 2 * 8 * ID_BYTES},
+    ),
+    "each device its own": ("data_parallel", 3, ONE, IMAGES, {"device_to_device": 2 * 2 * 188}),
+    "half as wide": ("ddp", 2, {"wire_dtype": "bf16"}, IMAGES, {"all_reduce": 2 * 47 * 2}),
+    "gathered twice": ("fsdp2", 3, {}, IMAGES, {"all_gather": 2 * 216, "reduce_scatter": 3 * 216}),
+    "gathered once": (
+        "fsdp2",
+        3,
+        {"reshard": False},
+        IMAGES,
+        {"all_gather": 216, "reduce_scatter": 3 * 216},
+    ),
+    "gathered for each part": (
+        "fsdp2",
+        3,
+        {"micro_steps": 2},
+        IMAGES,
+        {"all_gather": 4 * 216, "reduce_scatter": 3 * 216},
+    ),
+    "and summed after each": (
+        "fsdp2",
+        3,
+        {"micro_steps": 2, "micro_sync": "each"},
+        IMAGES,
+        {"all_gather": 4 * 216, "reduce_scatter": 2 * 3 * 216},
+    ),
+    "summed after each": (
+        "ddp",
+        2,
+        {"micro_steps": 4, "micro_sync": "each"},
+        IMAGES,
+        {"all_reduce": 4 * 2 * 188},
+    ),
+    # two pairs do all of it with 192 bytes, and each sums its stretches with the other's
+    "in pairs": (
+        "fsdp2",
+        4,
+        {"sharded_over": 2},
+        IMAGES,
+        {"all_gather": 2 * 2 * 192, "reduce_scatter": 2 * 2 * 192, "all_reduce": 2 * 192},
+    ),
+    "gathered in 16 bits": (
+        "fsdp2",
+        3,
+        GPT,
+        TOKENS,
+        {"all_gather": 216, "reduce_scatter": 3 * 216},
+    ),
+    "gradients of 16 bits": ("ddp", 2, GPT, TOKENS, {"all_reduce": 2 * 94}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_moves_what_its_run_says(name: str) -> None:
+    placement, devices, more, model, expected = CASES[name]
+    run = run_of(placement, devices, **more)
+    assert step_bytes(run, model, [{}] * devices) == expected
