@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.placements.traffic import ID_BYTES
+from multigpu.placements.traffic import ID_BYTES, scattered_together
+from multigpu.spec.model import Variable
 from tests.multigpu.placements.test_kept import GPT, SMALL, run_of
 
 IMAGES = replace(SMALL, config=SimpleNamespace(channels=3, image_size=8, classes=11))
@@ -61,6 +62,13 @@ CASES: dict[str, tuple[str, int, dict[str, Any], Any, dict[str, int]]] = {
     "each device its own": ("data_parallel", 3, ONE, IMAGES, {"device_to_device": 2 * 2 * 188}),
     "half as wide": ("ddp", 2, {"wire_dtype": "bf16"}, IMAGES, {"all_reduce": 2 * 47 * 2}),
     "gathered twice": ("fsdp2", 3, {}, IMAGES, {"all_gather": 2 * 216, "reduce_scatter": 3 * 216}),
+    "16 bits of products only": (
+        "fsdp2",
+        3,
+        {"precision": "bf16"},
+        IMAGES,
+        {"all_gather": 2 * 216, "reduce_scatter": 3 * 216},
+    ),
     "gathered once": (
         "fsdp2",
         3,
@@ -113,3 +121,13 @@ def test_a_step_moves_what_its_run_says(name: str) -> None:
     placement, devices, more, model, expected = CASES[name]
     run = run_of(placement, devices, **more)
     assert step_bytes(run, model, [{}] * devices) == expected
+
+
+def test_gradients_are_scattered_together_as_backward_makes_them() -> None:
+    """The last ones first, a first message of 1 MiB: 0.75 and 0.5, then what is before them."""
+    sizes = {"first": 2.0, "middle": 0.5, "last": 0.75}
+    init = SMALL.variables[0].init
+    made = [Variable(name, (int(mib * 2**18),), "dense", init) for name, mib in sizes.items()]
+    groups = scattered_together(made, 4)
+    assert [[one.name for one in group] for group in groups] == [["last", "middle"], ["first"]]
+    assert [len(group) for group in scattered_together(made, 8)] == [1, 2]
