@@ -1,0 +1,51 @@
+"""A Run as plain data: what no file could hold, the devices it chooses, and what its processes need
+in their environment.
+"""
+
+from typing import Any
+
+import pytest
+
+from multigpu.spec.run import Run
+from tests.refusals import refused
+
+
+def made(**more: Any) -> Run:
+    fields = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "batch_size": 4}
+    return Run.built(**fields | more)
+
+
+@pytest.mark.parametrize("letter", ["\n", "\x1f", "\ud800", "\udabc", "\udfff"])
+def test_a_path_that_no_line_of_a_log_could_hold_is_refused(letter: str) -> None:
+    refused("is no text of a line in UTF-8", made, data=("good", f"a{letter}b"))
+
+
+def test_any_other_path_is_kept() -> None:
+    for letter in (" ", "!", "ä", "\ud7ff", "\ue000", "\U0001f600"):
+        assert made(data=(f"a{letter}b",)).data == (f"a{letter}b",)
+
+
+def test_devices_are_counted_from_the_first_unless_they_are_named() -> None:
+    assert made(devices=3).chosen_devices == (0, 1, 2)
+    assert made(devices=2, device_ids="5,0").chosen_devices == (5, 0)
+
+
+def test_processes_find_in_their_environment_what_the_run_asks_for() -> None:
+    assert made().environment == {}
+    assert made(peer_access="off", nccl_ctas=8).environment == {
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_MAX_CTAS": "8",
+    }
+    assert made(batch_norm="fused").environment == {}
+    assert list(made(batch_norm="persistent").environment.values()) == ["1"]
+
+
+def test_a_label_names_what_is_measured() -> None:
+    words = {"placement": "exp4", "devices": 2, "processes": "one", "precision": "bf16"}
+    assert made(**words).label() == "resnet_tiny exp4 torch (one process) eager x2 b4 bf16"
+    assert "one process" not in made().label()
+
+
+def test_a_digest_is_of_what_differs_from_the_defaults() -> None:
+    assert made().digest == made(warmup_steps=10, seed=0).digest != made(seed=1).digest
+    assert len(made().digest) == 16
