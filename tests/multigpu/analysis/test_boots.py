@@ -208,3 +208,26 @@ def test_launches_of_a_boot_are_its_units_where_they_differ() -> None:
         for own in (day[:3], day[3:])
     )
     assert found.variance == pytest.approx(expected / 2)
+
+
+def test_where_no_boot_is_named_a_pause_of_over_five_minutes_begins_another() -> None:
+    """Counted from the last Record of any launch before, for each machine and commit."""
+    rows = [
+        ("a.0", "00:00", "one", ""),
+        ("c.0", "11:01", "one", ""),
+        ("a.1", "01:00", "one", ""),
+        ("b.0", "06:00", "one", ""),
+        ("d.0", "06:30", "other", ""),
+        ("e.0", "11:02", "one", "named"),
+        ("f.0", "11:03", "one", None),
+    ]
+    frame = pd.DataFrame(rows, columns=["launch_id", "measured_at", "commit", "boot"])
+    frame["measured_at"] = "2026-01-01T12:" + frame["measured_at"] + "+00:00"
+    found = boots.named_boots(frame.assign(machine="m"))
+    assert found.iloc[5] == "named"
+    unnamed = found.drop(5)
+    sweeps = [sorted(own) for own in unnamed.groupby(unnamed.to_numpy()).groups.values()]
+    assert sorted(sweeps) == [[0, 2, 3], [1, 6], [4]]
+    assert boots.named_boots(frame.assign(machine="m", boot="x")).eq("x").all()
+    two = frame.assign(machine=["m", "m", "m", "n", "m", "m", "m"])
+    assert boots.named_boots(two).nunique() == 5

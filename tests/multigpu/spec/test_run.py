@@ -49,3 +49,24 @@ def test_a_label_names_what_is_measured() -> None:
 def test_a_digest_is_of_what_differs_from_the_defaults() -> None:
     assert made().digest == made(warmup_steps=10, seed=0).digest != made(seed=1).digest
     assert len(made().digest) == 16
+
+
+LEAST = {
+    0: ("seed", "input_workers", "prefetch", "traced_steps"),
+    1: (
+        *("devices", "batch_size", "bucket_mib", "nccl_ctas", "loss_scale", "energy_window_s"),
+        *("model_parallel", "warmup_steps", "timed_steps", "traced_from", "host_cores"),
+    ),
+    2: ("sequence_length", "micro_batches", "micro_steps", "sharded_over", "local_steps"),
+}
+"""Nothing of the first is none of it; of the second there is always one; of the last, one is what a
+Run without the field does.
+"""
+
+
+@pytest.mark.parametrize(
+    ("least", "name"), [(k, name) for k, names in LEAST.items() for name in names]
+)
+def test_fewer_than_mean_anything_are_refused(least: int, name: str) -> None:
+    assert getattr(made(**{name: least}), name) == least
+    refused(f"{name} = {least - 1}: input should be greater than", made, **{name: least - 1})
