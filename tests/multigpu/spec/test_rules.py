@@ -4,13 +4,16 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from multigpu.build import build_run, case_of
 from multigpu.spec import rules
 from multigpu.spec.errors import Refused
+from multigpu.spec.parse import parse_fields
 from multigpu.spec.rules import (
     RULES,
     devices,
@@ -195,6 +198,22 @@ def refuses_alone(
     assert said == sentence[0].lower() + sentence[1:]
     before = RULES[: RULES.index(rule)]
     assert not any(said_by(earlier, case_of(planted)) for earlier in before)
+
+
+EDGES = [
+    (name, *edge)
+    for name, edges in yaml.safe_load((Path(__file__).parent / "edges.yaml").read_text()).items()
+    for edge in edges
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "words"), EDGES)
+def test_a_rule_refuses_on_its_side_of_an_edge_only(name: str, fields: str, words: str) -> None:
+    base, *changes = fields.split()
+    bases = {"images": IMAGES, "words": WORDS, "tokens": TOKENS, "layers": LAYERS}
+    (rule,) = (one for one in RULES if f"{one.__module__}.{one.__name__}".endswith(f".{name}"))
+    sentence = said_by(rule, case_of(Run.built(**bases[base] | parse_fields(changes))))
+    assert words in sentence if words else sentence == ""
 
 
 def test_a_run_is_plain_data_until_it_is_judged() -> None:
