@@ -64,6 +64,9 @@ CORE = (
 )
 """Below src/multigpu: what decides what is run, what is stored, and what a number means."""
 
+FRESH_FILES = 4
+"""Test files that are collected anew for a mutant of what importing runs."""
+
 FIELDS = (
     "module",
     "line",
@@ -146,9 +149,16 @@ class Map:
         tests = {test for line in lines for test in self.by_line.get((module, line), ())}
         return self.ordered(tests, budget_s)
 
-    def tests_near(self, module: str, budget_s: float) -> list[str]:
-        """Return the tests that run most lines of a module, as far as the budget goes."""
+    def tests_near(self, module: str, budget_s: float, most: int) -> list[str]:
+        """Return the tests that run most lines of a module, as far as the budget goes, of so many
+        files: each takes time to be collected.
+        """
         near = self.near[module]
+        files: dict[str, float] = defaultdict(float)
+        for test, lines in near.items():
+            files[test.partition("::")[0]] = max(files[test.partition("::")[0]], lines)
+        chosen = sorted(files, key=lambda file: -files[file])[:most]
+        near = {test: lines for test, lines in near.items() if test.partition("::")[0] in chosen}
         return self.ordered(set(near), budget_s, lambda test: -near[test])
 
     def ordered(self, tests: set[str], budget_s: float, rank: Any = None) -> list[str]:
@@ -163,21 +173,31 @@ class Map:
         return sorted(chosen, key=lambda test: (file_s[name := test.partition("::")[0]], name))
 
 
+def drawn_from(tree: Path, count: int, seed: int) -> list[tuple[Path, str, int, int]]:
+    """Return the drawn mutants; the list is kept beside the tree, as making it takes a while."""
+    kept = tree.parent / f"drawn-{seed}-{count}.json"
+    if not kept.exists():
+        every = list(mutants(tree / "src" / "multigpu"))
+        drawn = random.Random(seed).sample(every, min(count, len(every)))
+        print(f"{len(every)} mutants, {len(drawn)} drawn", flush=True)
+        kept.write_text(json.dumps([[str(file), *more] for file, *more in drawn]))
+    return [(Path(file), *more) for file, *more in json.loads(kept.read_text())]
+
+
 def statement_lines(path: Path, line: int) -> range:
-    """Return the lines of the smallest statement that holds the line: which of them coverage names
-    depends on how it is written.
+    """Return the lines of the smallest statement that holds the line, of one with a body its head:
+    which of them coverage names depends on how it is written.
     """
-    best = range(line, line + 1)
-    spans = [
-        range(node.lineno, node.end_lineno + 1)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    if spans:
-        best = min(spans, key=len)
-        if len(best) > 25:  # a compound statement, of which the line is the head
-            best = range(line, line + 1)
-    return best
+    spans = [range(line, line + 1)]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.stmt):
+            begin = min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+            )
+            body = getattr(node, "body", None)
+            end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
+            spans.append(range(begin, max(end, begin + 1)))
+    return min((span for span in spans[1:] if line in span), key=len, default=spans[0])
 
 
 def copied(tree: Path) -> None:
@@ -194,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draw", type=int, default=400)
     parser.add_argument("--seed", type=int, default=47)
-    parser.add_argument("--budget-s", type=float, default=12.0, help="of tests, for one mutant")
+    parser.add_argument("--budget-s", type=float, default=6.0, help="of tests, for one mutant")
     parser.add_argument("--limit-s", type=float, default=150.0, help="of the clock, for one mutant")
     parser.add_argument("--again", default="", help="try those of this outcome anew")
     parser.add_argument("--only", default="", help="a word in the module's path")
@@ -207,9 +227,7 @@ def main() -> None:
     core = sorted({p for pattern in CORE for p in (tree / "src" / "multigpu").glob(pattern)})
     warm, fresh = Warm(tree, core, folder, arguments.limit_s), Fresh(tree)
     known = Map(folder, test_files(tree))
-    every = list(mutants(tree / "src" / "multigpu"))
-    drawn = random.Random(arguments.seed).sample(every, min(arguments.draw, len(every)))
-    print(f"{len(every)} mutants, {len(drawn)} drawn", flush=True)
+    drawn = drawn_from(tree, arguments.draw, arguments.seed)
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     if arguments.out.exists():
         with open(arguments.out, newline="") as file:
@@ -259,13 +277,12 @@ def tried(
     tests = known.tests_of(name, lines, arguments.budget_s)
     outcome, by = "survived", "no test runs it" if not (tests or at_import) else ""
     if "/engines/" in name:
-        near = known.tests_near(name, arguments.budget_s)
+        near = known.tests_near(name, arguments.budget_s, FRESH_FILES)
         return fresh.run(name, texts, tests or near, arguments.limit_s, on_disk=True)
     if tests:
         outcome, by = warm.run(name, texts, tests, arguments.limit_s)
     if at_import and outcome == "survived":
-        near = known.tests_near(name, arguments.budget_s / 2)
-        tests = [*tests, *(test for test in near if test not in set(tests))]
+        tests = known.tests_near(name, arguments.budget_s / 2, FRESH_FILES)
         outcome, by = fresh.run(name, texts, tests, arguments.limit_s)
     return outcome, by
 

@@ -231,3 +231,25 @@ def test_where_no_boot_is_named_a_pause_of_over_five_minutes_begins_another() ->
     assert boots.named_boots(frame.assign(machine="m", boot="x")).eq("x").all()
     two = frame.assign(machine=["m", "m", "m", "n", "m", "m", "m"])
     assert boots.named_boots(two).nunique() == 5
+
+
+def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them() -> None:
+    """And one pair more than there are: of 39 the largest alone is left out, of 20 none."""
+    several = Sample("eager", (Boot("a", 2, 0.0), Boot("b", 4, 0.3), Boot("c", 1, 0.1)), 0.04, 5.0)
+    once = several._replace(boots=(Boot("a", 1, 0.0), Boot("b", 1, 0.3)))
+    pairs = boots.repeated_points([several._replace(form=""), once, several, side(a=1.0)])
+    assert pairs[["form", "point", "freedom", "least"]].to_numpy().tolist() == [
+        ["eager", 2, 5.0, 2],
+        ["eager", 2, 5.0, 1],
+    ]
+    assert pairs["apart"].tolist() == pytest.approx([0.3, 0.2])
+    assert pairs["within"].tolist() == pytest.approx([0.04 * 3 / 4, 0.04 * 5 / 4])
+    many = pd.DataFrame(
+        {"form": "eager", "apart": np.linspace(0.1, 0.5, 39), "within": 1e-4, "freedom": 8.0}
+    )
+    for count, place in ((39, -2), (20, -1), (3, -1)):
+        own = many.head(count).sample(frac=1, random_state=1)
+        spread = boots.estimated(own)["eager"]
+        assert spread == pytest.approx(np.sort(boots.needed(own))[place])
+        held = own["apart"] <= boots.width(spread * (1 + 1e-9), own["within"], own["freedom"])
+        assert held.sum() == count + 1 + place
