@@ -237,6 +237,7 @@ def test_of_several_lengths_the_most_repeated_speaks() -> None:
     assert usual(table)["n"].tolist() == [5]
     table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
     assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    refused("3 points have n=1: name bucket_mib or host_cores too", one, table, n=1)
     assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(
         table, bucket_mib=1
     )["bucket_mib"].tolist() == [1]
