@@ -11,10 +11,10 @@ test that starts processes of its own sees neither: it does not kill. For `engin
 start workers, the file itself is changed for the time of the test. All this happens in a copy of
 the tracked files.
 
-No mutants are those of `|` in annotations and of imports for type checking: no program reads them,
-or it does not begin. The table grows by a row a mutant, and the same command goes on from it. A row
-whose `reason` is filled in by a reader ("equivalent: ...") is never tried again; its outcome is
-"equivalent". `--again survived` tries survivors anew, after a test was written.
+No mutants are those of `|` in annotations (no program reads them, or it does not begin), and what
+is no Python any more; others are drawn in their place. The table grows by a row a mutant, and the
+same command goes on from it; `--again survived` tries survivors anew, after a test was written. A
+row whose `reason` a reader has filled in ("equivalent: ...") is not tried again.
 
     PYTHONPATH=WHERE python benchmarks/mutants.py --draw 400 --folder FOLDER --out mutants.csv
 """
@@ -174,12 +174,14 @@ class Map:
 
 
 def drawn_from(tree: Path, count: int, seed: int) -> list[tuple[Path, str, int, int]]:
-    """Return the drawn mutants; the list is kept beside the tree, as making it takes a while."""
+    """Return the drawn mutants, and a third more in case some are none; the list is kept beside the
+    tree, as making it takes a while.
+    """
     kept = tree.parent / f"drawn-{seed}-{count}.json"
     if not kept.exists():
         every = list(mutants(tree / "src" / "multigpu"))
-        drawn = random.Random(seed).sample(every, min(count, len(every)))
-        print(f"{len(every)} mutants, {len(drawn)} drawn", flush=True)
+        drawn = random.Random(seed).sample(every, min(count * 4 // 3, len(every)))
+        print(f"{len(every)} mutants", flush=True)
         kept.write_text(json.dumps([[str(file), *more] for file, *more in drawn]))
     return [(Path(file), *more) for file, *more in json.loads(kept.read_text())]
 
@@ -217,7 +219,6 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=6.0, help="of tests, for one mutant")
     parser.add_argument("--limit-s", type=float, default=150.0, help="of the clock, for one mutant")
     parser.add_argument("--again", default="", help="try those of this outcome anew")
-    parser.add_argument("--only", default="", help="a word in the module's path")
     parser.add_argument("--folder", type=Path, required=True, help="of the copy and the map")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
@@ -227,32 +228,36 @@ def main() -> None:
     core = sorted({p for pattern in CORE for p in (tree / "src" / "multigpu").glob(pattern)})
     warm, fresh = Warm(tree, core, folder, arguments.limit_s), Fresh(tree)
     known = Map(folder, test_files(tree))
-    drawn = drawn_from(tree, arguments.draw, arguments.seed)
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     if arguments.out.exists():
         with open(arguments.out, newline="") as file:
             rows = {(r["module"], r["operator"], r["occurrence"]): r for r in csv.DictReader(file)}
-    for module, operator, occurrence, line in drawn:
+    valid = 0
+    for module, operator, occurrence, line in drawn_from(tree, arguments.draw, arguments.seed):
+        if valid == arguments.draw:
+            break
         name = str(module.relative_to(tree))
         own = (name, operator, str(occurrence))
         done = rows.get(own)
-        if arguments.only not in name or (
-            done and (done["outcome"] != arguments.again or done["reason"])
-        ):
+        if done and (done["outcome"] != arguments.again or done["reason"]):
+            valid += 1
             continue
         old = module.read_text(encoding="utf-8")
-        new = mutate_code(old, plugins.get_operator(operator)(), occurrence)
+        new = mutated(old, name, operator, occurrence)
         if new is None:
             continue
+        valid += 1
         began = time.monotonic()
         outcome, by = tried(known, warm, fresh, name, line, (old, new), arguments)
         took_s = time.monotonic() - began
         told = (name, line, operator, occurrence, changed(old, new), outcome, by, round(took_s, 1))
         rows[own] = dict(zip(FIELDS, [*map(str, told), ""], strict=True))
-        with open(arguments.out, "w", newline="") as file:
+        part = arguments.out.with_suffix(".part")
+        with open(part, "w", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
             writer.writerows(rows.values())
+        part.replace(arguments.out)
         killed = sum(each["outcome"] in ("killed", "timeout") for each in rows.values())
         low, high = interval(killed, len(rows))
         print(
@@ -260,6 +265,19 @@ def main() -> None:
             f"{killed} of {len(rows)} killed, {low:.0%} to {high:.0%}",
             flush=True,
         )
+
+
+def mutated(old: str, name: str, operator: str, occurrence: int) -> str | None:
+    """Return the text of a mutant; None where it is no Python, or Cosmic Ray cannot make it (it
+    takes ** before a dictionary's entries for a power, and fails on a tuple of exceptions).
+    """
+    try:
+        new = mutate_code(old, plugins.get_operator(operator)(), occurrence)
+        if new is not None:
+            compile(new, name, "exec", dont_inherit=True)
+    except (SyntaxError, AttributeError):
+        return None
+    return new
 
 
 def tried(

@@ -20,98 +20,39 @@ IMAGE, ANSWER = 3 * 8 * 8 * 4, 11 * 4
 SLICED = {"processes": "one", "slicing": "device", "scaling": "strong", "batch_size": 12}
 STACK = {"workload": "stacks", "model": "mlp_tiny"}
 ONE = {"processes": "one", "scaling": "strong", "batch_size": 12}
+BF16, FP32, PAIRS = {"precision": "bf16"}, {"precision": "fp32"}, {"sharded_over": 2}
 
+
+def copied(others: int) -> dict[str, int]:
+    """Of 188 bytes on the first of three devices, and so much more between them."""
+    return {"device_to_device": 2 * 2 * 188 + others}
+
+
+def cut(gathers: int, scatters: int = 3, size: int = 216) -> dict[str, int]:
+    """Of variables in three pieces, filled up to 216 bytes."""
+    return {"all_gather": gathers * size, "reduce_scatter": scatters * size}
+
+
+UNREAD = -2 * 2 * 120  # where no row of the table is looked up, it does not travel
+EACH = {"micro_sync": "each"}
 CASES: dict[str, tuple[str, int, dict[str, Any], Any, dict[str, int]]] = {
-    # of 12 rows eight are others' (of the table none is looked up): images out, predictions in, and
-    # their gradients out
-    "predictions": (
-        "make_parallel",
-        3,
-        ONE,
-        IMAGES,
-        {"device_to_device": 2 * 2 * 68 + 8 * (IMAGE + 2 * ANSWER)},
-    ),
-    "predictions of 16 bits": (
-        "make_parallel",
-        3,
-        ONE | {"precision": "bf16"},
-        IMAGES,
-        {"device_to_device": 2 * 2 * 68 + 8 * (IMAGE + ANSWER)},
-    ),
-    "images and what they show": (
-        "data_parallel",
-        3,
-        SLICED,
-        IMAGES,
-        {"device_to_device": 2 * 2 * 188 + 8 * (IMAGE + ID_BYTES)},
-    ),
-    "rows of 30 numbers": (
-        "data_parallel",
-        3,
-        SLICED | STACK,
-        SAMPLES,
-        {"device_to_device": 2 * 2 * 188 + 8 * (30 * 4 + ID_BYTES)},
-    ),
-    "tokens and those that follow": (
-        "data_parallel",
-        3,
-        SLICED | GPT | {"precision": "fp32"},
-        TOKENS,
-        {"device_to_device": 2 * 2 * 188 + 8 * 2 * 8 * ID_BYTES},
-    ),
-    "each device its own": ("data_parallel", 3, ONE, IMAGES, {"device_to_device": 2 * 2 * 188}),
+    # of 12 rows eight are others': images out, predictions in, and their gradients out
+    "predictions": ("make_parallel", 3, ONE, IMAGES, copied(UNREAD + 8 * (IMAGE + 2 * ANSWER))),
+    "of 16 bits": ("make_parallel", 3, ONE | BF16, IMAGES, copied(UNREAD + 8 * (IMAGE + ANSWER))),
+    "images with labels": ("data_parallel", 3, SLICED, IMAGES, copied(8 * (IMAGE + ID_BYTES))),
+    "rows": ("data_parallel", 3, SLICED | STACK, SAMPLES, copied(8 * (30 * 4 + ID_BYTES))),
+    "tokens": ("data_parallel", 3, SLICED | GPT | FP32, TOKENS, copied(8 * 2 * 8 * ID_BYTES)),
+    "each its own": ("data_parallel", 3, ONE, IMAGES, copied(0)),
     "half as wide": ("ddp", 2, {"wire_dtype": "bf16"}, IMAGES, {"all_reduce": 2 * 47 * 2}),
-    "gathered twice": ("fsdp2", 3, {}, IMAGES, {"all_gather": 2 * 216, "reduce_scatter": 3 * 216}),
-    "16 bits of products only": (
-        "fsdp2",
-        3,
-        {"precision": "bf16"},
-        IMAGES,
-        {"all_gather": 2 * 216, "reduce_scatter": 3 * 216},
-    ),
-    "gathered once": (
-        "fsdp2",
-        3,
-        {"reshard": False},
-        IMAGES,
-        {"all_gather": 216, "reduce_scatter": 3 * 216},
-    ),
-    "gathered for each part": (
-        "fsdp2",
-        3,
-        {"micro_steps": 2},
-        IMAGES,
-        {"all_gather": 4 * 216, "reduce_scatter": 3 * 216},
-    ),
-    "and summed after each": (
-        "fsdp2",
-        3,
-        {"micro_steps": 2, "micro_sync": "each"},
-        IMAGES,
-        {"all_gather": 4 * 216, "reduce_scatter": 2 * 3 * 216},
-    ),
-    "summed after each": (
-        "ddp",
-        2,
-        {"micro_steps": 4, "micro_sync": "each"},
-        IMAGES,
-        {"all_reduce": 4 * 2 * 188},
-    ),
+    "gathered twice": ("fsdp2", 3, {}, IMAGES, cut(2)),
+    "16 bits of products only": ("fsdp2", 3, BF16, IMAGES, cut(2)),
+    "gathered once": ("fsdp2", 3, {"reshard": False}, IMAGES, cut(1)),
+    "gathered for each part": ("fsdp2", 3, {"micro_steps": 2}, IMAGES, cut(4)),
+    "and summed after each": ("fsdp2", 3, {"micro_steps": 2} | EACH, IMAGES, cut(4, 6)),
+    "summed after each": ("ddp", 2, {"micro_steps": 4} | EACH, IMAGES, {"all_reduce": 8 * 188}),
     # two pairs do all of it with 192 bytes, and each sums its stretches with the other's
-    "in pairs": (
-        "fsdp2",
-        4,
-        {"sharded_over": 2},
-        IMAGES,
-        {"all_gather": 2 * 2 * 192, "reduce_scatter": 2 * 2 * 192, "all_reduce": 2 * 192},
-    ),
-    "gathered in 16 bits": (
-        "fsdp2",
-        3,
-        GPT,
-        TOKENS,
-        {"all_gather": 216, "reduce_scatter": 3 * 216},
-    ),
+    "in pairs": ("fsdp2", 4, PAIRS, IMAGES, cut(4, 4, 192) | {"all_reduce": 2 * 192}),
+    "gathered in 16 bits": ("fsdp2", 3, GPT, TOKENS, cut(1)),
     "gradients of 16 bits": ("ddp", 2, GPT, TOKENS, {"all_reduce": 2 * 94}),
 }
 
