@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from multigpu.spec.model import block_of
 from multigpu.spec.run import Run
 from tests.refusals import refused
 
@@ -70,3 +71,15 @@ Run without the field does.
 def test_fewer_than_mean_anything_are_refused(least: int, name: str) -> None:
     assert getattr(made(**{name: least}), name) == least
     refused(f"{name} = {least - 1}: input should be greater than", made, **{name: least - 1})
+
+
+def test_a_variables_name_tells_its_block() -> None:
+    """Up to its first number, which is not its last part."""
+    names = ("blocks.0.norm.scale", "a.1.b.2.kernel", "stem.kernel", "layers.3", "9.bias", "")
+    assert [block_of(name) for name in names] == ["blocks.0", "a.1", "", "", "9", ""]
+
+
+def test_a_long_value_is_cut_where_it_is_refused() -> None:
+    whole = refused("framework = ", made, framework="x" * 78)
+    assert f"'{'x' * 78}':" in whole
+    assert f"'{'x' * 79} ...:" in refused("framework = ", made, framework="x" * 79)
