@@ -194,47 +194,6 @@ def test_copies_share_the_batch_and_parts_do_not():
     assert shard_sizes(make_run(devices=4, placement="ddp")) == [3] * 4
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"devices": 4, "model_parallel": 3}, "model_parallel 3 does not divide 4 devices"),
-        (
-            {"placement": "ddp", "devices": 2, "model_parallel": 2},
-            "has no meaning for placement 'ddp'",
-        ),
-        (
-            {"devices": 2, "micro_batches": 2},
-            "micro_batches 2 has no meaning for placement 'tensor_split'",
-        ),
-        ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
-        (
-            {"model": "stack_recurrent_tiny", "devices": 4},
-            "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts",
-        ),
-        (
-            {"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"},
-            "one call for whole layers",
-        ),
-        (STAGES | {"devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
-        (STAGES | {"devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
-        (
-            {"workload": "cnn", "model": "resnet_tiny", "devices": 2},
-            "'resnet_tiny' does not say how its matrices are cut",
-        ),
-        (
-            {"framework": "tensorflow", "processes": "one", "execution": "graph"},
-            "'tensor_split' does not exist in 'tensorflow'",
-        ),
-        (
-            STAGES | {"framework": "tensorflow", "execution": "graph"},
-            "'layer_split' does not exist in 'tensorflow': it exists in torch",
-        ),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
-    refused(words, make_run, **fields)
-
-
 def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -212,8 +212,11 @@ def test_a_rule_refuses_on_its_side_of_an_edge_only(name: str, fields: str, word
     base, *changes = fields.split()
     bases = {"images": IMAGES, "words": WORDS, "tokens": TOKENS, "layers": LAYERS}
     (rule,) = (one for one in RULES if f"{one.__module__}.{one.__name__}".endswith(f".{name}"))
-    sentence = said_by(rule, case_of(Run.built(**bases[base] | parse_fields(changes))))
+    changed = bases[base] | parse_fields(changes)
+    sentence = said_by(rule, case_of(Run.built(**changed)))
     assert words in sentence if words else sentence == ""
+    if words:
+        refusals.refused("[a-z]", build_run, **changed)
 
 
 def test_a_run_is_plain_data_until_it_is_judged() -> None:
