@@ -13,10 +13,10 @@ from multigpu.placements.traffic import ID_BYTES, scattered_together
 from multigpu.spec.model import Variable
 from tests.multigpu.placements.test_kept import GPT, SMALL, run_of
 
-IMAGES = replace(SMALL, config=SimpleNamespace(channels=3, image_size=8, classes=11))
+IMAGES = replace(SMALL, config=SimpleNamespace(channels=3, image_size=7, classes=11))
 SAMPLES = replace(SMALL, unit="samples", config=SimpleNamespace(row_shape=(6, 5)))
 TOKENS = replace(SMALL, unit="tokens", config=SimpleNamespace(context=16))
-IMAGE, ANSWER = 3 * 8 * 8 * 4, 11 * 4
+IMAGE, ANSWER = 3 * 7 * 7 * 4, 11 * 4
 SLICED = {"processes": "one", "slicing": "device", "scaling": "strong", "batch_size": 12}
 STACK = {"workload": "stacks", "model": "mlp_tiny"}
 ONE = {"processes": "one", "scaling": "strong", "batch_size": 12}
