@@ -148,6 +148,8 @@ def test_a_pipeline_sends_what_its_stages_end_with_and_both_ends_keep_what_they_
     # one process keeps what is shared where it is first
     together = make_run(**STAGES, devices=2)
     assert [part_elements(together, model, rank) for rank in range(2)] == [51, 5]
+    whole = make_run(**piped, devices=2, model_parallel=1)
+    assert step_bytes(whole, model, [{}, {}]) == {"all_reduce": 2 * 56 * 4}
     alone = make_run(**piped, devices=1)
     assert step_bytes(alone, model, [{}]) == {} and part_elements(alone, model, 0) == 56
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.placements.traffic import ID_BYTES, scattered_together
+from multigpu.placements.traffic import ID_BYTES, predicted_bytes, scattered_together
 from multigpu.spec.model import Variable
 from tests.multigpu.placements.test_kept import GPT, SMALL, run_of
 
@@ -72,3 +73,19 @@ def test_gradients_are_scattered_together_as_backward_makes_them() -> None:
     groups = scattered_together(made, 4)
     assert [[one.name for one in group] for group in groups] == [["last", "middle"], ["first"]]
     assert [len(group) for group in scattered_together(made, 8)] == [1, 2]
+
+
+def test_sparse_gradients_travel_as_rows_with_their_ids() -> None:
+    """Two rows of the first replica and five of the second, of 3 numbers each."""
+    lookups = [{"head.table": 4}, {"head.table": 6}]
+    rows = [{"head.table": 2}, {"head.table": 5}]
+    each = 3 * 4 + ID_BYTES
+    for name, expected in {
+        "ddp": {"all_reduce": 2 * 68, "device_to_device": 7 * each},
+        # the table is on the second: ids to it, rows from it, and their gradients back
+        "exp4": {"device_to_device": 2 * 68 + 4 * ID_BYTES + 4 * 12 + 2 * each},
+        # whole tables go out from the first
+        "staged_gpu0": {"device_to_device": 188 + 68 + 5 * each},
+    }.items():
+        row = find_placement(name)
+        assert predicted_bytes(row, SMALL.variables, lookups, 4, rows) == expected
