@@ -64,7 +64,7 @@ CORE = (
 )
 """Below src/multigpu: what decides what is run, what is stored, and what a number means."""
 
-FRESH_FILES = 4
+FRESH_FILES = 2
 """Test files that are collected anew for a mutant of what importing runs."""
 
 FIELDS = (
@@ -130,7 +130,7 @@ class Map:
         self.by_line: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.imported: dict[str, set[int]] = defaultdict(set)
         self.near: dict[str, dict[str, float]] = defaultdict(dict)
-        paths = [folder / "imported.json", *(folder / name_of(file) for file in files)]
+        paths = [folder / "imported.json", *sorted({folder / name_of(file) for file in files})]
         for path in paths:
             held = json.loads(path.read_text())
             failed = set(held["failed"])
@@ -300,7 +300,7 @@ def tried(
     if tests:
         outcome, by = warm.run(name, texts, tests, arguments.limit_s)
     if at_import and outcome == "survived":
-        tests = known.tests_near(name, arguments.budget_s / 2, FRESH_FILES)
+        tests = known.tests_near(name, arguments.budget_s / 3, FRESH_FILES)
         outcome, by = fresh.run(name, texts, tests, arguments.limit_s)
     return outcome, by
 

@@ -244,6 +244,8 @@ def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them(
     ]
     assert pairs["apart"].tolist() == pytest.approx([0.3, 0.2])
     assert pairs["within"].tolist() == pytest.approx([0.04 * 3 / 4, 0.04 * 5 / 4])
+    half = stats.t.ppf(0.975, 0.03**2 / (0.02**2 / boots.FREEDOM + 0.01**2 / 5)) * math.sqrt(0.03)
+    assert float(boots.width(0.1, 0.01, 5.0)) == pytest.approx(half)
     many = pd.DataFrame(
         {"form": "eager", "apart": np.linspace(0.1, 0.5, 39), "within": 1e-4, "freedom": 8.0}
     )
