@@ -18,7 +18,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def made(**more: Any) -> CollectiveRun:
-    return CollectiveRun(**{"method": "ring", "bytes": 64 * KIB, "devices": 4} | more)
+    return CollectiveRun.built(**{"method": "ring", "bytes": 64 * KIB, "devices": 4} | more)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,15 @@ def made(**more: Any) -> CollectiveRun:
             "slept between our own messages, not those of 'gloo'",
         ),
         ({"execution": "captured", "device_type": "cpu"}, "'captured' exists on GPUs only"),
-        ({"devices": 17}, "less than or equal to 16"),
-        ({"calls": 21}, "less than or equal to 20"),
+        ({"devices": 0}, "devices = 0: input should be greater than or equal to 1"),
+        ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
+        ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
+        ({"dtype": "bf16"}, "dtype = 'bf16': input should be 'fp32'"),
+        ({"warm": 1}, "warm is no field that this version knows"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(fields: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        made(**fields)
+    refused(why, made, **fields)
 
 
 def test_what_can_be_timed_says_what_it_is() -> None:
