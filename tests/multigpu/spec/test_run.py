@@ -41,17 +41,6 @@ def test_processes_find_in_their_environment_what_the_run_asks_for() -> None:
     assert list(made(batch_norm="persistent").environment.values()) == ["1"]
 
 
-def test_a_label_names_what_is_measured() -> None:
-    words = {"placement": "exp4", "devices": 2, "processes": "one", "precision": "bf16"}
-    assert made(**words).label() == "resnet_tiny exp4 torch (one process) eager x2 b4 bf16"
-    assert "one process" not in made().label()
-
-
-def test_a_digest_is_of_what_differs_from_the_defaults() -> None:
-    assert made().digest == made(warmup_steps=10, seed=0).digest != made(seed=1).digest
-    assert len(made().digest) == 16
-
-
 LEAST = {
     0: ("seed", "input_workers", "prefetch", "traced_steps"),
     1: (
