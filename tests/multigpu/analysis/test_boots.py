@@ -255,3 +255,14 @@ def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them(
         assert spread == pytest.approx(np.sort(boots.needed(own))[place])
         held = own["apart"] <= boots.width(spread * (1 + 1e-9), own["within"], own["freedom"])
         assert held.sum() == count + 1 + place
+
+
+def test_many_boots_tell_a_small_difference_between_them() -> None:
+    """Forty that differ by half as much again as their repeats do."""
+    apart = math.sqrt(1.5 * 2e-6 / 3)
+    means = {f"b{number}": 1.0 + apart * (-1) ** number for number in range(40)}
+    one = side(freedom=80, **means)
+    other = side(freedom=80, **dict.fromkeys(means, 0.8))
+    found = over(one, other)
+    assert found.value == pytest.approx(0.2) and found.freedom == 39
+    assert found.variance == pytest.approx(1.5 * 40 / 39 * 2e-6 / 3 / 40)
