@@ -1,37 +1,46 @@
 """Draw mutants of the core and count those that a test notices.
 
-Cosmic Ray makes them (`pip install cosmic-ray`, in an environment of its own); each is tried in a
-copy of the tracked files, so that nothing here changes. Its tests are those that import the mutated
-module, then those of its folder, until one fails. The table grows by a row a mutant, and the same
-command goes on from it.
+Cosmic Ray makes them, coverage.py says which tests run the mutated line (`pip install --target
+WHERE cosmic-ray coverage`, not into the environment of the tests). Only tests that run the line are
+tried, the shortest first, until one fails; where none does, the mutant survives.
 
-    PYTHONPATH=WHERE_COSMIC_RAY_IS python benchmarks/mutants.py --draw 100 --out mutants.csv
+A mutant inside a function replaces the function's code in a fork of a process that has collected
+all tests, which takes no time. What importing runs (rows of placements, defaults, decorators) is
+tried in a fork that imports the package anew, with the mutated text in place of the module's. A
+test that starts processes of its own sees neither: it does not kill. For `engines`, whose tests
+start workers, the file itself is changed for the time of the test. All this happens in a copy of
+the tracked files.
+
+No mutants are those of `|` in annotations (no program reads them, or it does not begin), and what
+is no Python any more; others are drawn in their place. The table grows by a row a mutant, and the
+same command goes on from it; `--again survived` tries survivors anew, after a test was written. A
+row whose `reason` a reader has filled in ("equivalent: ...") is not tried again.
+
+    PYTHONPATH=WHERE python benchmarks/mutants.py --draw 400 --folder FOLDER --out mutants.csv
 """
 
 import argparse
 import ast
 import csv
-import os
+import json
 import random
-import re
 import shutil
-import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from math import sqrt
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis  # noqa: F401 # imported once, before the tests are forked
 import pandas  # noqa: F401
-import pytest
-import scipy.stats  # noqa: F401
 import torch._dynamo  # noqa: F401
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast_from_path
-from cosmic_ray.mutating import use_mutation
+from cosmic_ray.mutating import mutate_code
+from mutants_fork import Fresh, Warm
+from mutants_map import name_of, test_files
+from scipy.stats import beta
 
 HERE = Path(__file__).resolve().parents[1]
 CORE = (
@@ -55,25 +64,24 @@ CORE = (
 )
 """Below src/multigpu: what decides what is run, what is stored, and what a number means."""
 
-TESTS = {
-    "spec": "spec test_conditions.py placements test_grid.py test_environment.py",
-    "placements": "placements equivalence/test_formulas.py spec",
-    "records": "test_store.py test_packing.py test_verify.py",
-    "engines": "engines/test_buckets.py",
-    "analysis": "analysis",
-}
-"""Folder of the package -> its tests below tests/multigpu, the quick ones first."""
+FRESH_FILES = 2
+"""Test files that are collected anew for a mutant of what importing runs."""
 
-SLOW = (
-    *("user_model", "runner", "fuzz", "test_wheel", "test_report", "test_pages", "test_copied"),
-    *("tensorflow", "test_placements", "test_twins", "test_recomputed", "test_data_package"),
+FIELDS = (
+    "module",
+    "line",
+    "operator",
+    "occurrence",
+    "change",
+    "outcome",
+    "by",
+    "seconds",
+    "reason",
 )
-"""Words in the names of files that take too long for one mutant."""
-FIELDS = ("module", "line", "operator", "occurrence", "outcome", "seconds", "change")
 
 
-def annotated(path: Path) -> set[int]:
-    """Return the lines of annotations and of imports for type checking: no program reads them."""
+def unread(path: Path) -> set[int]:
+    """Return the lines of annotations: no program reads them."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         for name in ("annotation", "returns"):
@@ -88,7 +96,7 @@ def mutants(package: Path) -> Iterator[tuple[Path, str, int, int]]:
     names = [name for name in plugins.operator_names() if not name.endswith("NoOp")]
     operators = [(name, plugins.get_operator(name)) for name in names]
     for file in files:
-        tree, passed_over = get_ast_from_path(file), annotated(file)
+        tree, passed_over = get_ast_from_path(file), unread(file)
         for name, operator in operators:
             if operator.arguments():
                 continue
@@ -101,118 +109,200 @@ def mutants(package: Path) -> Iterator[tuple[Path, str, int, int]]:
                     yield file, name, occurrence, line
 
 
-def tests_of(module: Path, tree: Path) -> list[str]:
-    """Return the test files of a module: those that import it, then those of its folder."""
-    dotted = ".".join(module.relative_to(tree / "src").with_suffix("").parts)
-    parent, _, name = dotted.rpartition(".")
-    pattern = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{name}\b")
-    every = sorted(tree.glob("tests/**/test_*.py"))
-    direct = [
-        file
-        for file in every
-        if not any(word in str(file) for word in SLOW) and pattern.search(file.read_text())
-    ]
-    folder = dotted.split(".")[1]
-    whole = [tree / "tests" / "multigpu" / part for part in TESTS[folder].split()]
-    own = [file for part in whole for file in (sorted(part.rglob("test_*.py")) or [part])]
-    return [str(file.relative_to(tree)) for file in dict.fromkeys([*direct, *own])]
+def changed(old: str, new: str) -> str:
+    """Return the first line that differs, before and after."""
+    pairs = zip(old.splitlines(), new.splitlines(), strict=False)
+    return next((f"{a.strip()} -> {b.strip()}" for a, b in pairs if a != b), "")
 
 
-def run(tree: Path, tests: list[str], limit_s: float) -> tuple[str, float]:
-    """Run the tests on the tree in a fork of this process, which has imported the libraries that
-    take longest; "killed", "survived" or "timeout", and the seconds it took.
+def interval(killed: int, of: int) -> tuple[float, float]:
+    """Return the exact 95% interval of a share (Clopper and Pearson)."""
+    low = float(beta.ppf(0.025, killed, of - killed + 1)) if killed else 0.0
+    high = float(beta.ppf(0.975, killed + 1, of - killed)) if killed < of else 1.0
+    return low, high
+
+
+class Map:
+    """Which tests run a line, and how many seconds each takes, read from the folder of the map."""
+
+    def __init__(self, folder: Path, files: Sequence[str]) -> None:
+        self.seconds: dict[str, float] = {}
+        self.by_line: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.imported: dict[str, set[int]] = defaultdict(set)
+        self.near: dict[str, dict[str, float]] = defaultdict(dict)
+        paths = [folder / "imported.json", *sorted({folder / name_of(file) for file in files})]
+        for path in paths:
+            held = json.loads(path.read_text())
+            failed = set(held["failed"])
+            self.seconds |= {k: v for k, v in held["seconds"].items() if k not in failed}
+            for module, lines in held["lines"].items():
+                for line, tests in lines.items():
+                    if "" in tests:
+                        self.imported[module].add(int(line))
+                    own = [test for test in tests if test and test not in failed]
+                    self.by_line[module, int(line)] += own
+                    for test in own:
+                        self.near[module][test] = self.near[module].get(test, 0) + 1
+
+    def tests_of(self, module: str, lines: range, budget_s: float) -> list[str]:
+        """Return the tests that run a line, file by file, the shortest file first."""
+        tests = {test for line in lines for test in self.by_line.get((module, line), ())}
+        return self.ordered(tests, budget_s)
+
+    def tests_near(self, module: str, budget_s: float, most: int) -> list[str]:
+        """Return the tests that run most lines of a module, as far as the budget goes, of so many
+        files: each takes time to be collected.
+        """
+        near = self.near[module]
+        files: dict[str, float] = defaultdict(float)
+        for test, lines in near.items():
+            files[test.partition("::")[0]] = max(files[test.partition("::")[0]], lines)
+        chosen = sorted(files, key=lambda file: -files[file])[:most]
+        near = {test: lines for test, lines in near.items() if test.partition("::")[0] in chosen}
+        return self.ordered(set(near), budget_s, lambda test: -near[test])
+
+    def ordered(self, tests: set[str], budget_s: float, rank: Any = None) -> list[str]:
+        chosen, total = [], 0.0
+        for test in sorted(tests, key=rank or (lambda test: self.seconds[test])):
+            if total + self.seconds[test] <= budget_s or not chosen:
+                chosen.append(test)
+                total += self.seconds[test]
+        file_s: dict[str, float] = defaultdict(float)
+        for test in chosen:
+            file_s[test.partition("::")[0]] += self.seconds[test]
+        return sorted(chosen, key=lambda test: (file_s[name := test.partition("::")[0]], name))
+
+
+def drawn_from(tree: Path, count: int, seed: int) -> list[tuple[Path, str, int, int]]:
+    """Return the drawn mutants, and a third more in case some are none; the list is kept beside the
+    tree, as making it takes a while.
     """
-    began = time.monotonic()
-    child = os.fork()
-    if not child:
-        os.setsid()
-        os.chdir(tree)
-        sys.path[:0] = [str(tree / "src"), str(tree)]
-        os.environ["PYTHONPATH"] = f"{tree / 'src'}:{tree}"
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        words = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not alone and not gpu"]
-        os._exit(int(pytest.main([*words, *tests])))
-    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        if time.monotonic() > began + limit_s:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "timeout", time.monotonic() - began
-        time.sleep(0.05)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return "killed" if code else "survived", time.monotonic() - began
+    kept = tree.parent / f"drawn-{seed}-{count}.json"
+    if not kept.exists():
+        every = list(mutants(tree / "src" / "multigpu"))
+        drawn = random.Random(seed).sample(every, min(count * 4 // 3, len(every)))
+        print(f"{len(every)} mutants", flush=True)
+        kept.write_text(json.dumps([[str(file), *more] for file, *more in drawn]))
+    return [(Path(file), *more) for file, *more in json.loads(kept.read_text())]
 
 
-def wilson(killed: int, of: int) -> tuple[float, float]:
-    """Return the 95% interval of a share (Wilson)."""
-    z, share = 1.96, killed / of
-    middle, width = share + z * z / (2 * of), z * sqrt(share * (1 - share) / of + (z / 2 / of) ** 2)
-    return (middle - width) / (1 + z * z / of), (middle + width) / (1 + z * z / of)
+def statement_lines(path: Path, line: int) -> range:
+    """Return the lines of the smallest statement that holds the line, of one with a body its head:
+    which of them coverage names depends on how it is written.
+    """
+    spans = [range(line, line + 1)]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.stmt):
+            begin = min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+            )
+            body = getattr(node, "body", None)
+            end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
+            spans.append(range(begin, max(end, begin + 1)))
+    return min((span for span in spans[1:] if line in span), key=len, default=spans[0])
+
+
+def copied(tree: Path) -> None:
+    """Copy the tracked files of this checkout."""
+    listed = subprocess.run(["git", "ls-files"], cwd=HERE, capture_output=True, text=True)
+    for name in listed.stdout.splitlines():
+        if (HERE / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(HERE / name, tree / name)
 
 
 def main() -> None:
     """Try the drawn mutants that the table does not hold yet; it grows by a row a mutant."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--draw", type=int, default=100)
+    parser.add_argument("--draw", type=int, default=400)
     parser.add_argument("--seed", type=int, default=47)
-    parser.add_argument("--limit-s", type=float, default=120.0)
-    parser.add_argument("--for-s", type=float, default=1e9, help="begin no mutant after so long")
-    parser.add_argument("--only", default="", help="a word in the module's path")
+    parser.add_argument("--budget-s", type=float, default=6.0, help="of tests, for one mutant")
+    parser.add_argument("--limit-s", type=float, default=150.0, help="of the clock, for one mutant")
+    parser.add_argument("--again", default="", help="try those of this outcome anew")
+    parser.add_argument("--folder", type=Path, required=True, help="of the copy and the map")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    ends = time.monotonic() + arguments.for_s
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        tree = Path(scratch) / "tree"
-        listed = subprocess.run(["git", "ls-files"], cwd=HERE, capture_output=True, text=True)
-        for name in listed.stdout.splitlines():
-            if (HERE / name).is_file():
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(HERE / name, tree / name)
-        every = list(mutants(tree / "src" / "multigpu"))
-        drawn = random.Random(arguments.seed).sample(every, min(arguments.draw, len(every)))
-        print(f"{len(every)} mutants, {len(drawn)} drawn", flush=True)
-        rows: list[dict[str, str]] = []
-        if arguments.out.exists():
-            with open(arguments.out, newline="") as file:
-                rows = list(csv.DictReader(file))
-        known = {(row["module"], row["operator"], row["occurrence"]) for row in rows}
-        passed: set[str] = set()
-        for module, operator, occurrence, line in drawn:
-            name = str(module.relative_to(tree))
-            if (name, operator, str(occurrence)) in known or arguments.only not in name:
-                continue
-            if time.monotonic() > ends:
-                break
-            tests = tests_of(module, tree)
-            if name not in passed and run(tree, tests, arguments.limit_s)[0] != "survived":
-                sys.exit(f"{' '.join(tests)} fail or take too long without a mutation")
-            passed.add(name)
-            with use_mutation(module, plugins.get_operator(operator)(), occurrence) as (old, new):
-                if new is None:
-                    continue
-                pairs = zip(old.splitlines(), new.splitlines(), strict=False)
-                change = next((f"{a.strip()} -> {b.strip()}" for a, b in pairs if a != b), "")
-                outcome, took_s = run(tree, tests, arguments.limit_s)
-            row = dict(
-                zip(
-                    FIELDS,
-                    map(str, (name, line, operator, occurrence, outcome, round(took_s), change)),
-                    strict=True,
-                )
-            )
-            rows.append(row)
-            with open(arguments.out, "w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS)
-                writer.writeheader()
-                writer.writerows(rows)
-            killed = sum(each["outcome"] != "survived" for each in rows)
-            low, high = wilson(killed, len(rows))
-            print(
-                f"{outcome} {took_s:.0f} s {name}:{line} {change}\n"
-                f"{killed} of {len(rows)} killed, {low:.0%} to {high:.0%}",
-                flush=True,
-            )
+    tree, folder = arguments.folder / "tree", arguments.folder / "map"
+    if not tree.exists():
+        copied(tree)
+    core = sorted({p for pattern in CORE for p in (tree / "src" / "multigpu").glob(pattern)})
+    warm, fresh = Warm(tree, core, folder, arguments.limit_s), Fresh(tree)
+    known = Map(folder, test_files(tree))
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    if arguments.out.exists():
+        with open(arguments.out, newline="") as file:
+            rows = {(r["module"], r["operator"], r["occurrence"]): r for r in csv.DictReader(file)}
+    valid = 0
+    for module, operator, occurrence, line in drawn_from(tree, arguments.draw, arguments.seed):
+        if valid == arguments.draw:
+            break
+        name = str(module.relative_to(tree))
+        own = (name, operator, str(occurrence))
+        done = rows.get(own)
+        if done and (done["outcome"] != arguments.again or done["reason"]):
+            valid += 1
+            continue
+        old = module.read_text(encoding="utf-8")
+        new = mutated(old, name, operator, occurrence)
+        if new is None:
+            continue
+        valid += 1
+        began = time.monotonic()
+        outcome, by = tried(known, warm, fresh, name, line, (old, new), arguments)
+        took_s = time.monotonic() - began
+        told = (name, line, operator, occurrence, changed(old, new), outcome, by, round(took_s, 1))
+        rows[own] = dict(zip(FIELDS, [*map(str, told), ""], strict=True))
+        part = arguments.out.with_suffix(".part")
+        with open(part, "w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(rows.values())
+        part.replace(arguments.out)
+        killed = sum(each["outcome"] in ("killed", "timeout") for each in rows.values())
+        low, high = interval(killed, len(rows))
+        print(
+            f"{outcome} {took_s:.0f} s {name}:{line} {changed(old, new)} {by}\n"
+            f"{killed} of {len(rows)} killed, {low:.0%} to {high:.0%}",
+            flush=True,
+        )
+
+
+def mutated(old: str, name: str, operator: str, occurrence: int) -> str | None:
+    """Return the text of a mutant; None where it is no Python, or Cosmic Ray cannot make it (it
+    takes ** before a dictionary's entries for a power, and fails on a tuple of exceptions).
+    """
+    try:
+        new = mutate_code(old, plugins.get_operator(operator)(), occurrence)
+        if new is not None:
+            compile(new, name, "exec", dont_inherit=True)
+    except (SyntaxError, AttributeError):
+        return None
+    return new
+
+
+def tried(
+    known: Map,
+    warm: Warm,
+    fresh: Fresh,
+    name: str,
+    line: int,
+    texts: tuple[str, str],
+    arguments: Any,
+) -> tuple[str, str]:
+    """Return the outcome of a mutant, and the test that killed it."""
+    lines = statement_lines(fresh.tree / name, line)
+    at_import = not known.imported[name].isdisjoint(lines)
+    tests = known.tests_of(name, lines, arguments.budget_s)
+    outcome, by = "survived", "no test runs it" if not (tests or at_import) else ""
+    if "/engines/" in name:
+        near = known.tests_near(name, arguments.budget_s, FRESH_FILES)
+        return fresh.run(name, texts, tests or near, arguments.limit_s, on_disk=True)
+    if tests:
+        outcome, by = warm.run(name, texts, tests, arguments.limit_s)
+    if at_import and outcome == "survived":
+        tests = known.tests_near(name, arguments.budget_s / 3, FRESH_FILES)
+        outcome, by = fresh.run(name, texts, tests, arguments.limit_s)
+    return outcome, by
 
 
 if __name__ == "__main__":

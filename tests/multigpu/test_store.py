@@ -2,6 +2,7 @@
 edited; its key says what was measured.
 """
 
+import errno
 import gzip
 import os
 import re
@@ -242,3 +243,25 @@ def test_a_killed_writer_leaves_no_half_record(tmp_path: Path) -> None:
     os.kill(writer.pid, signal.SIGKILL)
     writer.join()
     assert not list(RecordStore(tmp_path).unreadable()) and len(list(RecordStore(tmp_path))) >= 5
+
+
+def test_a_folder_that_takes_no_record_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place's own where it is there, else the root; with room for a Record of many steps."""
+    store, place = RecordStore(tmp_path), make_record().place
+    asked = []
+
+    def full(folder: Path, size: int) -> None:
+        asked.append((folder, size))
+        raise OSError(errno.ENOSPC if len(asked) == 1 else errno.EACCES, "no")
+
+    store.check_writable(place)
+    monkeypatch.setattr("multigpu.records.store.check_room", full)
+    refused(f"to {tmp_path}: no; make room there", store.check_writable, place)
+    (tmp_path / place).mkdir()
+    refused(f"to {tmp_path / place}: no; choose a folder", store.check_writable, place)
+    refused(f"to {tmp_path}: no; choose a folder", store.check_writable)
+    assert [folder for folder, _ in asked] == [tmp_path, tmp_path / place, tmp_path]
+    written = store.write(make_record())
+    assert all(size > 10 * written.stat().st_size for _, size in asked)

@@ -211,3 +211,61 @@ def test_launches_of_a_boot_are_its_units_where_they_differ() -> None:
         for own in (day[:3], day[3:])
     )
     assert found.variance == pytest.approx(expected / 2)
+
+
+def test_where_no_boot_is_named_a_pause_of_over_five_minutes_begins_another() -> None:
+    """Counted from the last Record of any launch before, for each machine and commit."""
+    rows = [
+        ("a.0", "00:00", "one", ""),
+        ("c.0", "11:01", "one", ""),
+        ("a.1", "01:00", "one", ""),
+        ("b.0", "06:00", "one", ""),
+        ("d.0", "06:30", "other", ""),
+        ("e.0", "11:02", "one", "named"),
+        ("f.0", "11:03", "one", None),
+    ]
+    frame = pd.DataFrame(rows, columns=["launch_id", "measured_at", "commit", "boot"])
+    frame["measured_at"] = "2026-01-01T12:" + frame["measured_at"] + "+00:00"
+    found = boots.named_boots(frame.assign(machine="m"))
+    assert found.iloc[5] == "named"
+    unnamed = found.drop(5)
+    sweeps = [sorted(own) for own in unnamed.groupby(unnamed.to_numpy()).groups.values()]
+    assert sorted(sweeps) == [[0, 2, 3], [1, 6], [4]]
+    assert boots.named_boots(frame.assign(machine="m", boot="x")).eq("x").all()
+    two = frame.assign(machine=["m", "m", "m", "n", "m", "m", "m"])
+    assert boots.named_boots(two).nunique() == 5
+
+
+def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them() -> None:
+    """And one pair more than there are: of 39 the largest alone is left out, of 20 none."""
+    several = Sample("eager", (Boot("a", 2, 0.0), Boot("b", 4, 0.3), Boot("c", 1, 0.1)), 0.04, 5.0)
+    once = several._replace(boots=(Boot("a", 1, 0.0), Boot("b", 1, 0.3)))
+    pairs = boots.repeated_points([several._replace(form=""), once, several, side(a=1.0)])
+    assert pairs[["form", "point", "freedom", "least"]].to_numpy().tolist() == [
+        ["eager", 2, 5.0, 2],
+        ["eager", 2, 5.0, 1],
+    ]
+    assert pairs["apart"].tolist() == pytest.approx([0.3, 0.2])
+    assert pairs["within"].tolist() == pytest.approx([0.04 * 3 / 4, 0.04 * 5 / 4])
+    half = stats.t.ppf(0.975, 0.03**2 / (0.02**2 / boots.FREEDOM + 0.01**2 / 5)) * math.sqrt(0.03)
+    assert float(boots.width(0.1, 0.01, 5.0)) == pytest.approx(half)
+    many = pd.DataFrame(
+        {"form": "eager", "apart": np.linspace(0.1, 0.5, 39), "within": 1e-4, "freedom": 8.0}
+    )
+    for count, place in ((39, -2), (20, -1), (3, -1)):
+        own = many.head(count).sample(frac=1, random_state=1)
+        spread = boots.estimated(own)["eager"]
+        assert spread == pytest.approx(np.sort(boots.needed(own))[place])
+        held = own["apart"] <= boots.width(spread * (1 + 1e-9), own["within"], own["freedom"])
+        assert held.sum() == count + 1 + place
+
+
+def test_many_boots_tell_a_small_difference_between_them() -> None:
+    """Forty that differ by half as much again as their repeats do."""
+    apart = math.sqrt(1.5 * 2e-6 / 3)
+    means = {f"b{number}": 1.0 + apart * (-1) ** number for number in range(40)}
+    one = side(freedom=80, **means)
+    other = side(freedom=80, **dict.fromkeys(means, 0.8))
+    found = over(one, other)
+    assert found.value == pytest.approx(0.2) and found.freedom == 39
+    assert found.variance == pytest.approx(1.5 * 40 / 39 * 2e-6 / 3 / 40)

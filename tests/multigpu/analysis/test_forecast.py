@@ -16,6 +16,7 @@ from multigpu.analysis.forecast import (
     MOST,
     HeldOutCount,
     Points,
+    Shape,
     forecast,
     held_out,
     launch_residuals,
@@ -319,3 +320,25 @@ def test_a_rows_demand_holds_the_bytes_that_the_row_predicts(name):
         # 2048
         between = 3 * (sum(demand.pulled) + sum(demand.pushed))
         assert predicted(4)[1] == pytest.approx(between, rel=0.01)
+
+
+def test_counts_beyond_what_is_fitted_are_moved_by_errors_of_the_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of either sign, enlarged as variances of what two parameters leave; by none where there are
+    as many counts as parameters.
+    """
+    fit, seen = Shape.fit, []
+    monkeypatch.setattr(
+        Shape, "fit", lambda self, *given: (seen.append((self, given)), fit(self, *given))[1]
+    )
+    for steps in ((5.0, 9.0, 8.0, 11.0), (5.0, 9.0)):
+        seen.clear()
+        counts = (1, 2, 4, 8)[: len(steps)]
+        forecast(Points(counts, tuple((step,) for step in steps), RING), [16], LINKS, [0.0], 40)
+        (shape, first), others = seen[0], [given[0] for _, given in seen[1:]]
+        missed = np.log(first[0] / shape.parts(*fit(shape, *first)).sum(axis=0)) * math.sqrt(2)
+        moved = np.abs(np.log(np.array(others) / first[0]))
+        assert moved.shape == (40, len(steps))
+        expected = np.abs(missed) if len(steps) == 4 else [0.0]
+        assert {*np.round(moved, 9).ravel()} == {*np.round(expected, 9)}

@@ -231,6 +231,7 @@ def test_of_several_lengths_the_most_repeated_speaks() -> None:
     assert usual(table)["n"].tolist() == [5]
     table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
     assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    refused("3 points have n=1: name bucket_mib or host_cores too", one, table, n=1)
     assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(
         table, bucket_mib=1
     )["bucket_mib"].tolist() == [1]
@@ -430,3 +431,13 @@ def test_a_speedup_needs_a_baseline_with_the_same_kernels() -> None:
         *alone,
     ]
     assert one(scaling(points(frame_of(eager))), devices=4)["speedup_best"] < 1
+
+
+def test_a_single_run_on_one_gpu_is_a_baseline_until_another_was_repeated() -> None:
+    records = [make_record(units_per_s=1e6, devices=1), *make_point([1.8e6, 1.81e6, 1.79e6])]
+    alone = one(scaling(points(frame_of(records))), devices=2)
+    assert alone["speedup_best"] == pytest.approx(1.8, rel=1e-3)
+    records += make_point([0.9e6, 0.91e6, 0.89e6], devices=1, placement="exp4")
+    beside = one(scaling(points(frame_of(records))), devices=2)
+    assert beside["speedup_best"] == pytest.approx(2.0, rel=1e-3)
+    assert math.isnan(alone["speedup_best_low"]) and not math.isnan(beside["speedup_best_low"])

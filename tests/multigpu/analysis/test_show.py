@@ -58,6 +58,44 @@ def test_figures_as_text(figure: Estimate, spec: str, text: str) -> None:
     assert format(figure, spec) == text
 
 
+AS_TEXT = {
+    "percent": {1.1: "110%", 1.099: "109.9%", 0.95: "95.0%", 0.94: "94%", 0.1: "10%", 0.09: "9.0%"},
+    "times": {100: "100", 99.9: "99.9", 10: "10.0", 9.99: "9.99"},
+    "rate": {
+        **{1e6: "1.00 M", 999e3: "999 K", 1e5: "100 K", 99_900: "99.9 K", 2e4: "20.0 K"},
+        **{19_999: "19,999", 100: "100", 99.94: "99.9"},
+    },
+    "ms": {0.1: "100 ms", 0.0999: "99.9 ms", 0.001: "1.0 ms", 0.00099: "0.99 ms"},
+    "us": {0.1: "100 ms", 0.001: "1.0 ms", 0.00099: "990 µs", 1e-5: "10 µs", 9.9e-6: "9.9 µs"},
+    "s": {10: "10 s", 9.9: "9.9 s"},
+    "gib": {100: "100 GiB", 99.9: "99.9 GiB"},
+    "bytes": {
+        **{2**30: "1.0 GiB", 2**30 - 2**20: "1023 MiB", 10 * 2**20: "10 MiB", 2**20: "1 MiB"},
+        **{9.5 * 2**20: "9.5 MiB", 1000 * 2**10: "1000 KiB", 10 * 2**10: "10 KiB"},
+        **{9.5 * 2**10: "9.5 KiB", 2**10: "1 KiB", 1023: "1023 B"},
+    },
+    "gb_per_s": {1e10: "10 GB/s", 9.9e9: "9.9 GB/s"},
+    "number": {5: "5", 1234567: "1,234,567", 100.4: "100", 99.94: "99.9"},
+}
+"""Form -> figures on both sides of where it changes its digits or its unit."""
+
+
+@pytest.mark.parametrize("form", AS_TEXT)
+def test_a_form_changes_its_digits_and_unit_where_it_says(form: str) -> None:
+    assert set(AS_TEXT) == set(FORMS)
+    assert {value: format(Estimate(value), form) for value in AS_TEXT[form]} == AS_TEXT[form]
+
+
+def test_ratios_of_figures_add_the_halves_of_their_intervals_in_quadrature() -> None:
+    one, other = Estimate(6.0, 4.0, 9.0, frozenset("a")), Estimate(2.0, 1.0, 4.0, frozenset("b"))
+    ratio = one / other
+    half = math.exp(math.hypot(math.log(1.5), math.log(2)))
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((3.0, 3 / half, 3 * half))
+    assert ratio.keys == {"a", "b"} and ratio.known
+    assert not Estimate(1.0, 0.1, 1.0).is_too_few and Estimate(1.0, 0.1, 1.01).is_too_few
+    assert not Estimate(1.0, -0.1, 9.0).is_too_few and not Estimate(1.0).is_too_few
+
+
 @given(st.floats(1e-6, 1e12), st.sampled_from(sorted(FORMS)))
 def test_what_is_written_is_near_what_was_measured(value: float, form: str) -> None:
     """The digits shown, in their unit, differ from the figure by less than 6%, or by half of the

@@ -29,6 +29,8 @@ def test_a_wait_is_of_all_timed_steps_and_a_points_the_mean_of_its_records() -> 
     """
     ranks = [[9.0] * 4 + [0.0] * 5 + [0.044] * 5, [9.0] * 4 + [0.0] * 5 + [0.05] * 5]
     assert tell.waited_s(fed(ranks)) == pytest.approx(0.025)
+    short = {"warmup_steps": 3, "timed_steps": 3}
+    assert tell.waited_s(fed([[9.0] * 3 + [0.02] * 3], **short)) == pytest.approx(0.02)
     drawn = {"inputs": "synthetic", "input_workers": None, "prefetch": 0}
     assert tell.waited_s(fed([], **drawn)) == 0.0
     assert tell.waited_s(fed(ranks, **drawn)) == pytest.approx(0.025)

@@ -29,7 +29,7 @@ from multigpu.engines.common.traced import (
     short_name,
 )
 from multigpu.placements import find_placement
-from multigpu.records.intervals import coalesced, intersection, length, uncovered, union
+from multigpu.records.intervals import coalesced, intersection, length, uncovered, union, without
 from multigpu.records.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
 from tests.factory import make_record
 from tests.multigpu.analysis.planted import ms, step_of, trace_of, traced
@@ -54,7 +54,9 @@ def test_intervals_are_sets_and_coalescing_closes_the_smallest_gaps(a, b, most) 
         "disjoint, in order"
     )
     assert cells(intersection(a, b)) == cells(a) & cells(b)
-    assert uncovered(a, b) == len(cells(a) - cells(b))
+    left = without(a, b)
+    assert cells(left) == cells(a) - cells(b) and all(start < end for start, end in left)
+    assert uncovered(a, b) == len(cells(left))
     found = coalesced(a, most)
     assert len(found) <= most and cells(a) <= cells(found)
     gaps = sorted(right[0] - left[1] for left, right in zip(union(a), union(a)[1:], strict=False))

@@ -109,11 +109,12 @@ def test_a_closed_reducer_gives_its_parameters_back(early: bool) -> None:
 
 class Doubled:
     """Stands in for the work of an all-reduce whose other replica has the same gradients; the sum
-    is there when it is waited for.
+    of what was sent is there when it is waited for.
     """
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        self.wait = lambda: torch._foreach_mul_(tensors, 2)
+        sums = torch._foreach_mul(tensors, 2)
+        self.wait = lambda: torch._foreach_copy_(tensors, sums)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -176,6 +177,40 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(
         torch.equal(one, other) for end in ends[1:] for one, other in zip(ends[0], end, strict=True)
     )
     assert counted == [counted[0]] * 6, "unpacked gradients are as many bytes"
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_parts_of_a_step_travel_once_and_train_as_the_whole(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts but the last are held back; one that fails lets the next step go on its way."""
+    monkeypatch.setattr(buckets, "start_all_reduce", Doubled)
+    batch = torch.randn(6, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ends, counted = [], []
+    for parts in ([batch], [*batch.split(2)]):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 1)).double()
+        weights, wire = list(module.parameters()), Wire(0, 2)
+        reducer = BucketReducer(
+            weights,
+            lambda group: torch.optim.SGD(group, lr=0.1),
+            wire,
+            bucket_mib=1,
+            in_backward=early,
+        )
+        with pytest.raises(KeyError), reducer.no_sync():
+            raise KeyError("a part that fails")
+        for _ in range(2):
+            reducer.start()
+            for part in parts[:-1]:
+                with reducer.no_sync():
+                    module(part).square().sum().backward()
+            module(parts[-1]).square().sum().backward()
+            reducer.update()
+        ends.append(torch.cat([weight.detach().flatten() for weight in weights]))
+        counted.append(dict(wire.counts))
+    assert torch.allclose(ends[0], ends[1], rtol=1e-9)
+    assert counted[0] == counted[1] == {"all_reduce": 2 * ends[0].nbytes}
 
 
 def test_a_scaled_loss_waits_for_all_buckets() -> None:

@@ -11,9 +11,18 @@ import pytest
 
 from multigpu.analysis.limits import communication_time_s
 from multigpu.build import build_run
-from multigpu.placements.partition import crossings, section_places, stages_of
+from multigpu.placements.partition import (
+    crossings,
+    part_elements,
+    pipeline_stages,
+    section_places,
+    sent_on,
+    shared_in,
+    stages_of,
+)
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.placements.step_bytes import step_bytes
+from multigpu.spec.model import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
 from tests.refusals import refused
@@ -92,6 +101,90 @@ def test_bytes_of_cut_matrices_by_hand():
     }
 
 
+def made_up(*sections: Section, splitting: Splitting | None = None) -> Model:
+    """A model of three variables: a table of 30 that sections may share, one of 21 and one of 5."""
+    init = Init("constant", 0.0)
+    shapes = {"table": (10, 3), "middle": (7, 3), "end": (5,)}
+    variables = tuple(Variable(name, shape, "dense", init) for name, shape in shapes.items())
+    return Model(
+        "made_up",
+        "stacks",
+        "samples",
+        variables,
+        Optimizer("sgd", 0.1),
+        1.0,
+        1.0,
+        None,
+        lambda: sections,
+        splitting,
+    )
+
+
+FIRST = Section(
+    "first", ("table",), (), {"x": {"rows": 10}, "shared_table": {"once": 30}}, {"rows": 5}
+)
+MIDDLE = Section("middle", ("middle",), ("x",), {"y": {"rows": 7}}, {"rows": 5})
+END = Section("end", ("end",), ("y", "shared_table"), {"z": {"rows": 1}}, {"rows": 9})
+
+
+def test_a_pipeline_sends_what_its_stages_end_with_and_both_ends_keep_what_they_share():
+    model = made_up(FIRST, MIDDLE, END)
+    piped = {"placement": "pipeline", "micro_batches": 2}
+    run = make_run(**piped, devices=2)
+    stages = pipeline_stages(run, model)
+    assert stages == [(FIRST, MIDDLE), (END,)]
+    assert [sent_on(stage) for stage in stages] == [["y"], ["z"]] and sent_on([FIRST]) == ["x"]
+    assert [shared_in(stage) for stage in stages] == [[], ["table"]]
+    crossing, shared = 2 * 7 * 12, 2 * 30
+    assert step_bytes(run, model, [{}]) == {"device_to_device": 4 * (crossing + shared)}
+    exact = make_run(**piped, devices=2, precision="fp64")
+    assert step_bytes(exact, model, [{}]) == {"device_to_device": 8 * (crossing + shared)}
+    copies = make_run(**piped, devices=4, model_parallel=2)
+    assert step_bytes(copies, model, [{}, {}]) == {
+        "device_to_device": 4 * (crossing + 2 * shared),
+        "all_reduce": 2 * (56 + 30) * 4,
+    }
+    assert [part_elements(copies, model, rank) for rank in range(4)] == [51, 35] * 2
+    # one process keeps what is shared where it is first
+    together = make_run(**STAGES, devices=2)
+    assert [part_elements(together, model, rank) for rank in range(2)] == [51, 5]
+    whole = make_run(**piped, devices=2, model_parallel=1)
+    assert step_bytes(whole, model, [{}, {}]) == {"all_reduce": 2 * 56 * 4}
+    alone = make_run(**piped, devices=1)
+    assert step_bytes(alone, model, [{}]) == {} and part_elements(alone, model, 0) == 56
+
+
+def test_stages_that_interleave_are_two_a_device_in_turn():
+    run = make_run(
+        placement="pipeline", devices=2, micro_batches=2, pipeline_schedule="interleaved"
+    )
+    last = replace(END, name="last", variables=())
+    model = made_up(FIRST, MIDDLE, END, last)
+    assert pipeline_stages(run, model) == [(FIRST,), (MIDDLE,), (END,), (last,)]
+    assert part_elements(run, model, 0) == 35 and part_elements(run, model, 1) == 21 + 30
+    assert step_bytes(run, model, [{}]) == {
+        "device_to_device": 4 * (2 * (10 + 7 + 1) * 12 + 2 * 30)
+    }
+
+
+@pytest.mark.parametrize(
+    ("precision", "own", "exact"), [("fp32", 4, 4), ("bf16", 2, 4), ("fp64", 8, 8)]
+)
+def test_copies_of_cut_matrices_join_parts_with_parts(precision: str, own: int, exact: int):
+    """Of the one that is cut along its 7 rows the first device has four; the other two are whole
+    on both, and all copies' gradients of all of them are joined.
+    """
+    exchanges = (Exchange("all_reduce", 3, exact=True), Exchange("all_gather", 6))
+    model = made_up(splitting=Splitting({"middle": 0}, exchanges))
+    run = make_run(devices=4, model_parallel=2, precision=precision)
+    assert [part_elements(run, model, rank) for rank in range(4)] == [47, 44] * 2
+    weights = 2 * (21 + 2 * 35) * (8 if precision == "fp64" else 4)
+    assert step_bytes(run, model, [{}, {}]) == {
+        "all_reduce": 2 * 3 * 12 * exact + weights,
+        "all_gather": 6 * 12 * own,
+    }
+
+
 def test_copies_share_the_batch_and_parts_do_not():
     run = make_run(devices=4, model_parallel=2, batch_size=13)
     assert (dims_of(run).degree, dims_of(run).copies, shard_sizes(run)) == (2, 2, [7, 6])
@@ -101,47 +194,6 @@ def test_copies_share_the_batch_and_parts_do_not():
     # 12 rows a device, all of them through each
     assert shard_sizes(make_run(devices=4, scaling="weak")) == [48]
     assert shard_sizes(make_run(devices=4, placement="ddp")) == [3] * 4
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"devices": 4, "model_parallel": 3}, "model_parallel 3 does not divide 4 devices"),
-        (
-            {"placement": "ddp", "devices": 2, "model_parallel": 2},
-            "has no meaning for placement 'ddp'",
-        ),
-        (
-            {"devices": 2, "micro_batches": 2},
-            "micro_batches 2 has no meaning for placement 'tensor_split'",
-        ),
-        ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
-        (
-            {"model": "stack_recurrent_tiny", "devices": 4},
-            "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts",
-        ),
-        (
-            {"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"},
-            "one call for whole layers",
-        ),
-        (STAGES | {"devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
-        (STAGES | {"devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
-        (
-            {"workload": "cnn", "model": "resnet_tiny", "devices": 2},
-            "'resnet_tiny' does not say how its matrices are cut",
-        ),
-        (
-            {"framework": "tensorflow", "processes": "one", "execution": "graph"},
-            "'tensor_split' does not exist in 'tensorflow'",
-        ),
-        (
-            STAGES | {"framework": "tensorflow", "execution": "graph"},
-            "'layer_split' does not exist in 'tensorflow': it exists in torch",
-        ),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
-    refused(words, make_run, **fields)
 
 
 def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(

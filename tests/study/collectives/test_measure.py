@@ -1,5 +1,5 @@
-"""CollectiveRuns and the command: what cannot work is refused, order tells most first, sums are
-checked, a sweep goes on where it was.
+"""All-reduces as they are measured, and the command: sums are checked, a sweep goes on where it
+was.
 """
 
 import os
@@ -11,14 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost
 from multigpu.machine.machine import gpu_count
 from multigpu.records.collective import CollectiveStore
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import LEFT
 from multigpu.runner.sweep import make_plan
-from multigpu.spec.collective import CollectiveRun, size_text
+from multigpu.spec.collective import CollectiveRun, runs_in_order
 from multigpu.spec.errors import Unsupported
 from multigpu_study.collectives.bench import Bench, expected_sum, symmetric_buffer, values
 from multigpu_study.collectives.experiment import (
@@ -29,7 +28,7 @@ from multigpu_study.collectives.experiment import (
     measure,
 )
 from multigpu_study.collectives.joining import joined
-from multigpu_study.collectives.order import parse_size, runs_in_order, sizes_in_order
+from multigpu_study.collectives.order import runs_in_order
 from tests.multigpu.runner.listening import overheard
 from tests.refusals import refused
 
@@ -44,80 +43,6 @@ def run(method: str = "ring", **fields: object) -> CollectiveRun:
         "calls": 4,
     }
     return CollectiveRun.built(**(base | fields))
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        (
-            {"method": "star"},
-            "unknown method 'star': choose one of nccl, gloo, two_shot, central_server",
-        ),
-        ({"bytes": 6}, "6 bytes are no whole number of fp32 elements: choose a multiple of 4"),
-        ({"devices": 0}, "devices = 0: input should be greater than or equal to 1"),
-        (
-            {"devices": 1},
-            (
-                "one process has nothing to reduce: choose at least 2 devices, or compute_ms for a"
-                " step without messages"
-            ),
-        ),
-        (
-            {"delay_us": 5},
-            "delay_us and compute_ms are slept by the host, which a GPU does not wait for",
-        ),
-        (
-            {"delay_us": 5, "device_type": "cpu", "method": "gloo"},
-            "delay_us 5 is slept between our own messages",
-        ),
-        ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
-        ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
-        ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),
-        (
-            {"execution": "captured", "device_type": "cpu"},
-            "execution 'captured' exists on GPUs only",
-        ),
-        ({"dtype": "bf16"}, "dtype = 'bf16': input should be 'fp32'"),
-        ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
-        ({"warm": 1}, "warm is no field that this version knows"),
-    ],
-)
-def test_what_cannot_work_is_refused_in_one_sentence(fields: dict, sentence: str) -> None:
-    refused(
-        sentence, CollectiveRun.built, **({"method": "ring", "bytes": 1024, "devices": 2} | fields)
-    )
-
-
-def test_sizes_in_words_and_back() -> None:
-    for text, count in (
-        ("4", 4),
-        ("64K", 65536),
-        ("64KiB", 65536),
-        ("1g", 2**30),
-        ("3MB", 3 * 2**20),
-        ("7 B", 7),
-    ):
-        assert parse_size(text) == count
-    assert [size_text(n) for n in (4, 1024, 3 * 2**19, 2**30)] == [
-        "4 B",
-        "1 KiB",
-        "1.5 MiB",
-        "1 GiB",
-    ]
-    for text in ("", "K", "1.5M", "-4", "0", "four"):
-        refused("is no size", parse_size, text)
-
-
-def test_the_most_informative_come_first() -> None:
-    order = sizes_in_order([4**k for k in range(1, 16)])
-    assert order[:5] == [2**30, 2**20, 2**16, 2**22, 4]  # quoted in the study; then the end
-    # in the middle of the widest gap
-    assert order[5] in (2**8, 2**10) and sorted(order) == [4**k for k in range(1, 16)]
-    runs = runs_in_order(4, "cuda", sizes=[4, 2**20])
-    assert len(runs) == 2 * 2 * (2 + len(algorithms())) == len({run.digest for run in runs})
-    assert [(run.method, run.bytes, run.execution) for run in runs[:3]] == [
-        (m, 2**20, "captured") for m in ("nccl", "two_shot", "ring")
-    ]
 
 
 @pytest.fixture

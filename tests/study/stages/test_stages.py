@@ -171,16 +171,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: 
     refused(words, build_run, **FIELDS | more)
 
 
-def test_a_graph_says_what_is_wrong_and_a_tensor_read_twice_travels_once() -> None:
-    refused("reads 'b', which does not stand before it", StageGraph, (Stage("a", ("b",)),))
-    refused("two stages are called 'a'", StageGraph, (Stage("a"), Stage("a")))
-    graph = StageGraph(
-        (Stage("a", output=(5,)), Stage("b", ("a",)), Stage("c", ("a",)), Stage("d", ("b", "c")))
-    )
-    (crossing,) = graph.crossings({"a": 0, "b": 1, "c": 1, "d": 1}, 3)
-    assert (crossing.source, crossing.bytes) == ("a", 60)
-
-
 def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     """Forward 1, backward 2, join free. Side by side 3 s and two copies of 0.1; one after another
     6; a host of 1 s a start: no gain.

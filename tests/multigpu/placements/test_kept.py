@@ -1,0 +1,139 @@
+"""What devices keep of a small model, by hand: three variables of 47 elements in all, with Adam's
+two arrays of states. Bytes are four an element but where a case says otherwise.
+"""
+
+from typing import Any
+
+import pytest
+
+from multigpu.build import build_run
+from multigpu.placements.memory import DeviceBytes, kept_on, most_kept
+from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+
+
+def model_of(unit: Any = "images", **shapes: tuple[int, ...]) -> Model:
+    """A model of variables of these shapes; the one that is named `table` is looked up by row."""
+    variables = tuple(
+        Variable(
+            name.replace("_", "."),
+            shape,
+            "embedding" if name.endswith("table") else "dense",
+            Init("constant", 0.0),
+        )
+        for name, shape in shapes.items()
+    )
+    return Model("made_up", "cnn", unit, variables, Optimizer("sgd", 0.1), 1.0, 1.0, None)
+
+
+SMALL = model_of(conv_kernel=(6, 2), head_table=(10, 3), head_bias=(5,))
+
+
+def run_of(placement: str, devices: int, **more: Any) -> Run:
+    fields = {"workload": "cnn", "model": "resnet_tiny", "batch_size": 4, "optimizer": "adam"}
+    return build_run(**fields | {"placement": placement, "devices": devices} | more)
+
+
+GPT = {"workload": "gpt", "model": "gpt_tiny", "sequence_length": 8, "precision": "bf16_params"}
+KEPT = {
+    "a copy on each": ("ddp", 2, {}, [(188, 188, 376)] * 2),
+    "and what others' copies send": ("replicated_copy", 3, {}, [(188, 188, 376, 2 * 188)] * 3),
+    "16 bits beside masters": ("ddp", 2, GPT, [(188 + 94, 94, 376)] * 2),
+    # end to end at multiples of four: 12 + 32 + 8, filled up to 56
+    "states cut": ("zero1", 2, {}, [(224, 224, 224)] * 2),
+    "gradients freed": ("zero2", 2, {}, [(224, 112, 224)] * 2),
+    # rows of 4 x 2, 4 x 3 and 2 x 1 on each; the last has two of the table and one of the bias
+    "all cut": ("fsdp2", 3, {}, [(72, 72, 144), (72, 72, 144), (72, 72, 88)]),
+    # the last has one row of the table and nothing of the others
+    "less than a row for the last": (
+        "fsdp2",
+        4,
+        {},
+        [(60, 60, 120)] * 2 + [(60, 60, 112), (60, 60, 24)],
+    ),
+    "cut in pairs": ("fsdp2", 4, {"sharded_over": 2}, [(96, 96, 192), (96, 96, 184)] * 2),
+    "copies for a step alone": (
+        "data_parallel",
+        2,
+        {"processes": "one"},
+        [(188, 188, 376), (0, 0, 0)],
+    ),
+    # the kernel and the bias at the first device, the table, which is looked up where it is, at the
+    # second
+    "spread": ("exp4", 2, {}, [(68, 68, 136, 68), (188, 188, 240, 0)]),
+    "at the first, staged": ("staged_gpu0", 2, {}, [(188, 188, 376, 564), (188, 188, 0, 188)]),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_each_device_keeps_what_its_row_says(name: str) -> None:
+    placement, devices, more, expected = KEPT[name]
+    run = run_of(placement, devices, **more)
+    kept = [kept_on(run, SMALL, rank) for rank in range(devices)]
+    assert kept == [DeviceBytes(*each) for each in expected]
+    assert [each.total for each in kept] == [sum(each) for each in expected]
+
+
+def test_the_device_that_needs_most_also_gathers() -> None:
+    """Buckets on their way where gradients are scattered; where variables are cut, the largest part
+    four times, or all of them and the largest twice where they stay gathered.
+    """
+    most = {
+        name: most_kept(run_of(name, devices, **more), SMALL)
+        for name, devices, more in (
+            ("ddp", 2, {}),
+            ("zero1", 2, {}),
+            ("zero2", 2, {}),
+            ("fsdp2", 3, {}),
+        )
+    }
+    head = 4 * (36 + 6)
+    assert most == {"ddp": 752, "zero1": 672, "zero2": 560 + 3 * 188, "fsdp2": 288 + 4 * head}
+    kept = run_of("fsdp2", 3, reshard=False)
+    assert most_kept(kept, SMALL) == 288 + (4 * 54 + 2 * head)
+    assert most_kept(run_of("fsdp2", 1), SMALL) == 4 * 188
+    pairs = run_of("fsdp2", 4, sharded_over=2)
+    assert most_kept(pairs, SMALL) == 384 + 4 * 4 * 36
+
+
+def test_of_many_small_parts_all_gathered_are_more_than_the_largest_four_times() -> None:
+    layers = {f"layers_{number}_bias": (8,) for number in range(6)}
+    run = run_of("fsdp2", 8, optimizer="sgd")
+    blocks = model_of("tokens", **layers)
+    assert most_kept(run, blocks) == 6 * 32 + 6 * 4
+    # as an image model they are one part: all of it four times, and what is kept
+    assert most_kept(run, model_of(**layers)) == 4 * 6 * 32 + 2 * 6 * 4
+
+
+def test_which_placements_a_model_fits_under() -> None:
+    """VGG-16 with momentum, 553.4 MB of variables; of ResNet-101 without, FSDP2 needs most where it
+    cuts the whole.
+    """
+    fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
+    runs = [
+        build_run(placement=name, devices=8, **fields)
+        for name in ("ddp", "zero1", "fsdp2", "replicated_copy")
+    ]
+    one = build_run(placement="ddp", devices=1, **fields)
+    size = 4 * sum(variable.elements for variable in description_of(one).variables)
+    assert size == pytest.approx(553.4e6, rel=1e-3)
+    peaks = {run.placement: most_kept(run, description_of(run)) for run in runs}
+    # one layer is three quarters of VGG
+    assert sorted(peaks, key=peaks.__getitem__) == [
+        "zero1",
+        "ddp",
+        "fsdp2",
+        "replicated_copy",
+    ]
+    assert (
+        peaks["ddp"] == 3 * size == most_kept(one, description_of(one))
+        and peaks["replicated_copy"] - peaks["ddp"] == 7 * size
+    )
+    assert peaks["zero1"] == pytest.approx((2 + 1 / 8) * size, rel=1e-3)
+    whole = build_run(
+        **fields | {"model": "resnet101_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8
+    )
+    assert most_kept(whole, description_of(whole)) == pytest.approx(
+        9 / 8 * 4 * sum(variable.elements for variable in description_of(whole).variables), rel=0.01
+    )
