@@ -40,16 +40,15 @@ PYTEST = $(BIN)/python -m pytest -q
 BESIDE = $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder
 AGAIN = --last-failed --last-failed-no-failures none
 ALONE = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
-test: $(READY) ## every kind of test, within ten minutes on two cores
+test: $(READY) ## every kind of test: of many cases of one kind the few that show each feature
 	@$(BESIDE) -m "not alone and not further" || $(PYTEST) $(AGAIN) -m "not alone and not further"; others=$$?; \
 		$(PYTEST) -m "alone and not further" $(ALONE) || $(PYTEST) $(AGAIN) -m "alone and not further" $(ALONE) && exit $$others
 
-# What make test leaves out of many cases of a kind: those marked further, and all jobs of tests/multigpu/user_model/jobs.
-MANY = tests/multigpu/user_model/test_jobs.py tests/multigpu/user_model/test_hangs.py tests/multigpu/user_model/test_stuck.py
-jobs: $(READY) ## the other cases of each kind: every job, hang, placement and page that make test leaves out
+# What make test leaves out of many cases of a kind: those marked further, which with this variable are also all users' jobs and those that hang.
+jobs: export MULTIGPU_JOBS = all
+jobs: $(READY) ## the further cases of each kind: every job, hang, placement and page that make test leaves out
 	@$(BESIDE) -m "further and not alone" || $(PYTEST) $(AGAIN) -m "further and not alone"; others=$$?; \
-		$(PYTEST) -m "further and alone" $(ALONE) || $(PYTEST) $(AGAIN) -m "further and alone" $(ALONE) || others=1; \
-		MULTIGPU_JOBS=all $(PYTEST) $(MANY) && exit $$others
+		$(PYTEST) -m "further and alone" $(ALONE) || $(PYTEST) $(AGAIN) -m "further and alone" $(ALONE) && exit $$others
 
 # A rank a GPU, beside each other: data, sharded, tensor and pipeline parallel in every form, and `wrap`. Then what one process tests.
 GPUS ?= $(shell $(BIN)/python -c 'from multigpu.machine.machine import gpu_count; print(min(2, gpu_count()))')

@@ -3,10 +3,12 @@ process is started.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from multigpu.cli.main import main
+from multigpu.user_model import compare
 
 pytestmark = pytest.mark.usefixtures("examined_here")
 
@@ -198,3 +200,15 @@ def test_what_cannot_be_asked_for(
     ]
     assert main(asked) == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_comparison_that_is_stopped_says_what_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "compare", stopped)
+    assert main(["compare", "mine.py:job", "--out", str(tmp_path)]) == 130
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("multigpu: stopped; what was measured is kept") and str(tmp_path) in said

@@ -57,6 +57,7 @@ if not EVERY:
         del SENTENCES[name]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark += [pytest.mark.further] if EVERY else []
 
 
 @pytest.fixture(scope="module")

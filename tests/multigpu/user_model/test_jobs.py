@@ -74,6 +74,7 @@ PLACEMENTS = ("ddp", "exp2", "exp4", "zero1", "fsdp2") if EVERY else ("ddp", "ex
 STEPS = 3
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if EVERY else 400)]
+pytestmark += [pytest.mark.further] if EVERY else []
 
 
 def expected_of(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from multigpu.user_model.describe import framework_of
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result
 from multigpu.workloads import description_of
+from tests.further import but
 from tests.multigpu.user_model.test_bad_jobs import refused
 from tests.refusals import refused as told
 
@@ -85,7 +86,7 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
 STRATEGIES = ("mirrored_nccl", "mirrored_hierarchical", "mirrored_one_device", "central_storage")
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", but(STRATEGIES[:1], STRATEGIES))
 def test_a_fit_under_a_placement_equals_one_device_on_the_global_batch(
     result: Result, name: str
 ) -> None:

@@ -18,6 +18,7 @@ from multigpu.cli.main import main
 from multigpu.user_model.stuck import find_stuck, told
 from multigpu.user_model.stuck_dumps import read_dump
 from tests.forked import forking
+from tests.further import but
 
 FRAMES = [
     {"name": "all_reduce", "filename": "/x/site-packages/torch/distributed_c10d.py", "line": 3},
@@ -49,10 +50,10 @@ NAMED: dict[str, tuple[str, int, str]] = {
 
 
 OFTEN = ("uneven", "dead", "shapes_sent", "subgroup")
-"""Of real hangs, each of which takes seconds: those that every test run plants."""
+"""Of real hangs, each of which takes seconds: those that `make test` plants."""
 
 
-@pytest.mark.parametrize("case", NAMED if "MULTIGPU_JOBS" in os.environ else OFTEN)
+@pytest.mark.parametrize("case", but(OFTEN, [*NAMED]))
 def test_a_hang_of_real_processes_is_named(
     case: str, hangs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
