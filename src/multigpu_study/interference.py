@@ -95,9 +95,7 @@ def _phase(
     bar: Bar,
     summary: Summary,
 ) -> None:
-    """Measure these lanes at the same time, unless the first, which is the one that is compared, is
-    complete.
-    """
+    """Measure these lanes at once, unless the first, which is compared, is complete."""
     first = next(iter(shares.values()))
     if len(known_points(first, store)) == len(first):
         count = sum(map(len, shares.values()))

@@ -113,9 +113,7 @@ class Watch:
 
 
 def defined_at(part: Any) -> str:
-    """The line on which a user's function, or the class of an object, is defined; "" where none
-    is.
-    """
+    """Find the line that defines a user's function, or an object's class; "": there is none."""
     code = getattr(inspect.unwrap(part) if callable(part) else part, "__code__", None)
     if code is None:
         for name in ("__call__", "__getitem__", "__iter__"):
@@ -209,9 +207,7 @@ def loss_in(
 
 
 def model_loss(job: Job, module: torch.nn.Module, given: dict[str, Any]) -> dict[str, Any]:
-    """The loss of one batch from given values, in fp64 where the model computes in it; None where
-    it fails.
-    """
+    """The loss of one batch from given values, in fp64 where that is computed; None: it fails."""
     without_dropout(module)
     whole = [tensor.numpy() for tensor in given["arrays"]]
     few = [array[: given["rows"]] for array in whole]

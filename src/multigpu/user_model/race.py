@@ -62,9 +62,7 @@ class RaceStanding(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the leader may be called the fastest: nothing is near, over enough launches of
-        both sides.
-        """
+        """Whether the leader is the fastest: nothing is near, over enough launches of both."""
         sides = [self.leader, *([self.rival] if self.rival else [])]
         return not self.near and all(self.launches[side] >= LAUNCHES for side in sides)
 

@@ -293,9 +293,7 @@ class Result:
         return parts(self, self.chosen(name))
 
     def chosen(self, name: str | None) -> Placed:
-        """The placement of this name, or the fastest as measured, or one device; Missing: there is
-        none.
-        """
+        """Return this placement, or the fastest measured, or one device; Missing: there is none."""
         ahead = self.fastest or self.ahead_of_several
         placed = self[name] if name else ahead or (self[self.names[0]] if self.names else None)
         if placed is None:

@@ -117,9 +117,7 @@ class ScriptTrace:
 
 
 def devices_of(trace: TraceFile, rank: int) -> list[Device]:
-    """The devices of one file: one, or several that one process drives (these are numbered by
-    themselves).
-    """
+    """The devices of one file: one, or several of one process, which have their own numbers."""
     found, shortened = [], cache(short_name)
     for number, own in sorted(trace.by_device.items()):
         window = hull(trace.steps or [(event.start, event.end) for event in own])
@@ -238,9 +236,7 @@ def explain_trace(paths: Sequence[Path], most: int = KERNELS) -> ScriptTrace:
 
 
 def told(found: ScriptTrace) -> list[str]:
-    """The trace in words: two lines that answer, then a row a rank, the skew and the longest
-    kernels.
-    """
+    """Tell the trace: two lines that answer, a row a rank, the skew and the longest kernels."""
     mean, name = found.mean, found.largest
     most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
     most = most if name != "computing" else "No cause takes a twentieth of the time."

@@ -23,9 +23,7 @@ from multigpu_study.training.record import TrainingRecord, TrainingStore
 
 @dataclass(frozen=True)
 class DocumentStudy(Study):
-    """The Records of a folder, those of training and synchrony among them, as one page speaks of
-    them.
-    """
+    """Records of a folder as one page speaks of them, with those of training and synchrony."""
 
     @cached_property
     def training_records(self) -> list[TrainingRecord]:

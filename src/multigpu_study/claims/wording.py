@@ -70,9 +70,7 @@ LISTED = 3
 
 
 def of_models(settings: Sequence[Setting]) -> str:
-    """The models of these settings: " of ResNet-50 v1.5 and VGG-16", or how many; empty where there
-    is none.
-    """
+    """Name these settings' models, " of ResNet-50 v1.5 and VGG-16", or count them; "" of none."""
     if not (models := sorted(models_of(setting.fields for setting in settings) - {"None", ""})):
         return ""
     return (

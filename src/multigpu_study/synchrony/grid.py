@@ -30,9 +30,7 @@ FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own
 
 
 class PlannedExperiment(NamedTuple):
-    """An experiment, the part of the study it belongs to, and the seconds it is expected to take
-    one core.
-    """
+    """An experiment, the part of the study that has it, and its expected seconds on one core."""
 
     part: str
     experiment: ExperimentBase

@@ -200,9 +200,7 @@ class ModelProblem:
         return self.gradient_tensor(parameters, worker, draw).cpu().numpy().copy()
 
     def gradient_tensor(self, parameters: np.ndarray | Tensor, worker: int, draw: int) -> Tensor:
-        """The same on the worker's device, from parameters on any; the next gradient overwrites
-        it.
-        """
+        """As `gradient`, on the worker's device; the next gradient overwrites it."""
         with self._on(worker) as placed:
             placed.flat.copy_(torch.as_tensor(parameters))
             placed.gradients.zero_()
@@ -217,9 +215,7 @@ class ModelProblem:
         return self._mean(parameters, rows, lambda placed, batch: placed.module(batch))
 
     def error(self, parameters: np.ndarray) -> float | None:
-        """Share of test images, or of the words of test sentences given those before them, that are
-        told wrong.
-        """
+        """Share of test images, or of test sentences' words given those before, told wrong."""
         d = self.description
         rows = np.arange(d.rows, d.rows + d.test_rows)
         return self._mean(

@@ -29,9 +29,7 @@ BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
 
 
 class GradientTask(NamedTuple):
-    """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version`
-    updates.
-    """
+    """A worker's `ticket`-th batch (from 0), computed on the parameters after `version` updates."""
 
     worker: int
     ticket: int
@@ -137,9 +135,7 @@ class Coordinator:
         return Decision(update, cancelled, self._start(self.alive))
 
     def left(self, worker: int) -> GradientTask | None:
-        """A worker ended: the batch it was computing (it is told) is lost, gradients that had
-        arrived stay.
-        """
+        """End a worker: return the batch that is lost with it; gradients that had arrived stay."""
         self.alive.discard(worker)
         job = self.running.pop(worker, None)
         self.lost += job is not None

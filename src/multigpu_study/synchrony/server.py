@@ -195,9 +195,7 @@ class Server:
         )
 
     def end(self, end_s: float) -> Self:
-        """The run is over: its curve is evaluated, which takes time, and its parameters come to the
-        host.
-        """
+        """End the run: evaluate its curve, which takes time; bring its parameters to the host."""
         self.end_s = end_s
         if self.problem is not None:
             if not self._taken or self._taken[-1][1] != self.coordinator.version:

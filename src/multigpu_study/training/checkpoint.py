@@ -20,9 +20,7 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict[str, Any]) -> Path:
-    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the
-    new one.
-    """
+    """Replace the folder's checkpoint; whoever reads it finds the old one or the new one."""
     import torch
 
     buffer = io.BytesIO()

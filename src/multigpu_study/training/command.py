@@ -25,9 +25,7 @@ from multigpu_study.training.run import FIELDS
 
 
 def point_of(entry: Planned) -> TrainingItem:
-    """Build the training that an entry of a grid stands for: each is trained once, since seeds are
-    fields.
-    """
+    """Build the training of a grid's entry: each is trained once, since seeds are fields."""
     return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
 
 
@@ -60,9 +58,7 @@ def train(
 def affordable(
     planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()
 ) -> list[TrainingItem]:
-    """The points that `train` would train and whose estimates fit the budget, in the grid's
-    order.
-    """
+    """Points that `train` would train and whose estimates fit the budget, in the grid's order."""
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
         known = store.find(machine, TrainingRecord.key_for(entry.built, 0, machine, version))

@@ -40,9 +40,7 @@ def joined_placements(unit: str = "images") -> list[str]:
 
 
 def placed(name: str) -> dict[str, str]:
-    """Fields of a Run under this placement in PyTorch: a process a device, or one for all where it
-    has no other shape.
-    """
+    """Fields of a PyTorch Run: a process a device, or one for all where that is its only shape."""
     shapes = {
         engine.processes for engine in find_placement(name).engines if engine.framework == "torch"
     }
@@ -149,9 +147,7 @@ GRIDS: dict[str, Callable[[], list[Planned]]] = {
 
 
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
-    """The entries that have these values in the fields of their TrainingRun or its Run; a
-    ValueError if none has.
-    """
+    """Entries whose TrainingRun or Run has these values; a ValueError if none has."""
     own = TrainingRun.model_fields
     return having(
         planned,
@@ -161,9 +157,7 @@ def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Pla
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is
-    no such grid.
-    """
+    """Entries of a grid that this machine's GPUs allow; a ValueError names all known grids."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()

@@ -21,9 +21,7 @@ SCALE = ("scale", "tracker", "left_out")
 
 
 class Tower:
-    """One replica of a trainer, which may have several in this process: what it holds, and what
-    updates that.
-    """
+    """One of a trainer's replicas in this process: what it holds, and what updates that."""
 
     def __init__(self, trainer: Trainer, rank: int) -> None:
         self.trainer = trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
@@ -40,9 +38,7 @@ class Tower:
 
     @property
     def shares_slots(self) -> bool:
-        """Whether every replica keeps copies of all optimizer states that must be equal, and not a
-        stretch of its own.
-        """
+        """Whether every replica keeps equal copies of all optimizer states, not a stretch."""
         return self.replicated and not isinstance(self.trainer, ShardedUpdateTrainer)
 
     @property
@@ -94,9 +90,7 @@ class Tower:
         return [value for _, value in self.owned()] if self.replicated else self.staged()
 
     def make_rates_tensors(self) -> None:
-        """Keep rates on the device, where a captured step reads them at every replay. Before the
-        first capture.
-        """
+        """Keep rates on the device, where replays read them. Call it before the first capture."""
         for group in self.groups():
             group["lr"] = torch.tensor(
                 float(group["lr"]), device=self.device.torch, dtype=torch.float32
@@ -189,9 +183,7 @@ def replicas_of(trainer: Trainer) -> list[Tower]:
 
 
 def checksum(tensors: list[Tensor]) -> list[int]:
-    """The sum of each tensor's bits as integers: two replicas with equal bits agree, computed where
-    the tensors are.
-    """
+    """Sum each tensor's bits as integers, where it is: replicas with equal bits agree."""
     found = []
     for tensor in tensors:
         plain = tensor.detach().contiguous()
