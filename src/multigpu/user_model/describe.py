@@ -36,9 +36,7 @@ def code_of(job: Job) -> bytes:
 
 
 def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
-    """Which framework the job's model is of: a model, its class, or what makes one (else a
-    JobError); Keras' run on TensorFlow here.
-    """
+    """Find the framework of a job's model, class or maker (else a JobError)."""
     made = job.model
     if inspect.isroutine(made):
         with telling(f"model {job.title!r}", job.made_at):

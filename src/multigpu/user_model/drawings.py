@@ -192,9 +192,7 @@ def beside(result: Result) -> pd.DataFrame:
 
 
 def shown_beside(result: Result) -> str:
-    """This machine beside the published job nearest to this model, as HTML: a figure and a table;
-    nothing where none is near.
-    """
+    """This machine beside the nearest published job, as HTML: figure and table; "": none near."""
     try:
         rows = beside(result)
     except Missing:

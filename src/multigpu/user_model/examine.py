@@ -165,9 +165,7 @@ class Examination:
         return arrays
 
     def _joined(self, model: Any) -> None:
-        """Note where the mean of two halves' gradients is not the whole's: what then is trained
-        depends on how a batch is shared out.
-        """
+        """Note where the mean of two halves' gradients is not the whole batch's."""
         arrays = self._several()
 
         def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:

@@ -99,9 +99,7 @@ def step_memories(
 
 
 def room_of(machine: Machine, device_type: str, devices: int) -> float:
-    """Return the bytes that a step may take of a device: of a GPU, or of as many processes' share
-    of a computer's memory.
-    """
+    """Return the bytes that a step may take: of a GPU, or a process's share of all memory."""
     if device_type == "cuda":
         return min(machine.gpu_memory_gib) * GIB - CONTEXT_BYTES
     return machine.memory_gib * GIB / devices

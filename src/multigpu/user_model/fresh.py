@@ -58,9 +58,7 @@ def users_line(frame: FrameType | None, direct: bool) -> str:
 
 
 class Watch:
-    """Records where the user's code asks the operating system for random numbers or the time.
-    phase: what is being done.
-    """
+    """Record where user code asks the system for random numbers or the time, in which phase."""
 
     def __init__(self, later_s: float) -> None:
         self.later_s = later_s
@@ -165,9 +163,7 @@ def draws_of(job: Job, rows: int, replicas: int, backwards: bool) -> dict[str, A
 
 
 def drawn_from(job: Job, rows: int) -> dict[str, Any]:
-    """Which generators of the process a batch draws from, and whether from the one that it is
-    given (None: it is given none).
-    """
+    """Which generators a batch draws from, and whether from the one given (None: none is given)."""
     given = None
     seed_all(5)
     before = states()

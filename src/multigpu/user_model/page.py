@@ -133,9 +133,7 @@ def _flags(result: Result) -> list[tuple[str, str]]:
 
 
 def measured(result: Result) -> pd.DataFrame:
-    """The table of placements, in seconds, with titles, and with figures as text, beside which it
-    is said why they are doubted.
-    """
+    """The table of placements, in s, with titles, and figures as text with their doubts."""
     rows = result.table()
     texts = {"rate": "rate", "fed_rate": "rate", "speedup": "times"}
     told = {

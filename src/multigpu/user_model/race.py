@@ -35,9 +35,7 @@ of that beside one way's own.
 
 
 class RaceWindow(NamedTuple):
-    """A stretch of timed steps: its way, the launch that measured it, samples/s, and whether
-    something else worked beside it.
-    """
+    """Timed steps: their way, launch, samples/s, and whether something else worked beside them."""
 
     way: str
     launch: str
@@ -78,9 +76,7 @@ def by_launch(windows: Iterable[RaceWindow]) -> dict[str, list[float]]:
 
 
 def gaps_of(leader: Sequence[float], other: Sequence[float]) -> list[float]:
-    """Return by how much the leader is ahead in each pair of launches: the first with the first,
-    which ran beside each other, and so on.
-    """
+    """Return by how much the leader is ahead in each pair of launches, first with first."""
     return [ahead - behind for ahead, behind in zip(leader, other, strict=False)]
 
 
