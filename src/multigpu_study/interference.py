@@ -29,9 +29,7 @@ ON_CPUS = 2  # lanes of a machine without GPUs
 
 
 def repeat_of(number: int, slot: int, repeat: int) -> int:
-    """The repeat's number in its Record, different for every round, slot and repeat, whatever the
-    number of lanes or repeats.
-    """
+    """Number a repeat in its Record: different for every round, slot and repeat."""
     return (number * SLOTS + slot) * MOST_REPEATS + repeat
 
 

@@ -60,9 +60,7 @@ class DocumentStudy(Study):
         return synchrony_frame([*self.synchrony_records, *averaged])
 
     def comparison(self, name: str) -> Result:
-        """What `multigpu.compare` left of a job of a user's own in the folder `comparisons`;
-        Missing: none of this name is there.
-        """
+        """Read a comparison of the folder `comparisons`; Missing: none of this name is there."""
         try:
             return compared(self.data / "comparisons" / name)
         except ValueError:

@@ -19,9 +19,7 @@ measured too seldom point there as well.
 
 
 class Joined(NamedTuple):
-    """The verdict of a contrast over its settings; scopes: the values of `apart` for which it
-    holds, where that is not all.
-    """
+    """A contrast's verdict over its settings; scopes: values of `apart` for which it holds."""
 
     verdict: Verdict
     scopes: tuple[str, ...] = ()

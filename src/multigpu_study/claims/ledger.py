@@ -74,9 +74,7 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
 
 
 def decided_before_data(results: Iterable[ClaimResult]) -> tuple[int, int]:
-    """Return how many decided claims have their last test before any of the data that decide it,
-    and how many are decided.
-    """
+    """Count decided claims whose last test is before all data that decide it, and all decided."""
     decided = [one for one in results if one.verdict in DECIDED]
     written = orders(decided)
     return sum(said.startswith(f"{BEFORE},") for said in written.values()), len(decided)

@@ -92,9 +92,7 @@ class ContrastResult:
         )
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
-        """List the remarks on it where a test as a whole says `overall`; several: whether it must
-        be named as the one that is not so.
-        """
+        """List remarks where the test says `overall`; several: name it if it is not so."""
         reason, plain = (
             self._reason(),
             f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else "",

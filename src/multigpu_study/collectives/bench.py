@@ -90,9 +90,7 @@ def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tenso
 
 
 class Bench:
-    """A Run on this rank, as a session. most_bytes: of symmetric memory when it is first needed.
-    interface: whose bytes are read.
-    """
+    """A Run on this rank. most_bytes: of symmetric memory. interface: whose bytes are read."""
 
     def __init__(
         self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None
@@ -172,9 +170,7 @@ class Bench:
         return graph.replay
 
     def close(self) -> None:
-        """Let go of tensors and graphs now: the object refers to itself and would otherwise hold
-        them until a collection.
-        """
+        """Let go of tensors and graphs now, which the object's own cycles would hold."""
         self.__dict__.clear()
 
     def synchronise(self) -> None:

@@ -53,9 +53,7 @@ def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
 
 
 class StageFeed(Feed):
-    """One shard a step, its arrays on the devices of the stages that read them; words as strings
-    where the Run asks for it.
-    """
+    """A shard a step, its arrays on the devices that read them; words as strings if asked for."""
 
     def __init__(self, source: Source, devices: Devices) -> None:
         run = devices.run

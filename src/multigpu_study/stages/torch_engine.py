@@ -37,9 +37,7 @@ class Counted:
 
 
 class Crossing(torch.autograd.Function):
-    """A tensor copied to another device, its gradient back, both counted: in the step that counts
-    alone, as it costs the host 7 us.
-    """
+    """A tensor copied to another device, its gradient back, both counted; costs the host 7 us."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, end: torch.device, counted: Counted) -> Tensor:

@@ -95,9 +95,7 @@ def measure(
 
 
 def possible_here(planned: Sequence[PlannedExperiment], gpus: int) -> list[PlannedExperiment]:
-    """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
-    left, or Ray is needed and not there.
-    """
+    """Leave out what needs more GPUs than there are; ValueError: nothing is left, or no Ray."""
     if any(getattr(entry.experiment, "engine", "") == "ray" for entry in planned):
         check_ray()
     needed = [getattr(entry.experiment, "gpus", 0) for entry in planned]

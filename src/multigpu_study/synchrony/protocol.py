@@ -55,9 +55,7 @@ class CannotContinue(RuntimeError):
 
 
 def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None) -> int:
-    """K, the gradients of one update: P for sync and 1 for async, where it may be left out.
-    ValueError: it does not suit both.
-    """
+    """K: P for sync and 1 for async, where it may be left out. ValueError: it suits not both."""
     fixed = {"sync": workers, "async": 1}.get(protocol)
     if fixed is not None:
         if gradients not in (None, fixed):

@@ -50,9 +50,7 @@ ARRIVED, LEFT = 0, 1
 
 
 class Event(NamedTuple):
-    """One line of a log: what happened (ARRIVED, LEFT) to which worker; `ticket` and `version` of
-    the batch that arrived, else -1.
-    """
+    """A log's line: ARRIVED or LEFT, the worker; `ticket`, `version` of what arrived, else -1."""
 
     kind: int
     worker: int

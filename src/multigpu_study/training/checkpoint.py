@@ -39,9 +39,7 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable,
-    damaged or of another run.
-    """
+    """Open a checkpoint: step, checked content; ValueError: unreadable, damaged, another run's."""
     try:
         with open(path, "rb") as file:
             header, content = json.loads(file.readline()), file.read()

@@ -61,9 +61,7 @@ def told_apart(names: list[str], model: str) -> list[str]:
 
 
 def staged_twins() -> dict[str, str]:
-    """Every placement that computes with variables one step old -> the joined one that differs from
-    it in nothing else but tables.
-    """
+    """Staged placement -> the joined one that differs from it in nothing else but tables."""
     left_out = NAMING | TABLES | {"staged", "semantics"}
     rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
     staged = sorted(name for name, row in placements().items() if row.staged)
@@ -82,9 +80,7 @@ question.
 
 
 def joined_over() -> int:
-    """GPUs that share a global batch where the batch is the question, or the placement: four, or
-    two on a machine without so many.
-    """
+    """GPUs that share a global batch: four, or two on a machine without so many."""
     return 2 if 0 < gpu_count() < 4 else 4
 
 
@@ -118,9 +114,7 @@ KIND = Kind(
 
 
 def read_grid(name: str) -> list[Planned]:
-    """The entries of a file of `grids/training/`; what several train stands where the last of them
-    does, as the first says it.
-    """
+    """Entries of a file of `grids/training/`; of equal ones the first, where the last stands."""
     found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.built.digest: entry for entry in found}.values()][::-1]
 

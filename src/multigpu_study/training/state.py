@@ -43,9 +43,7 @@ class Tower:
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether there is something between steps that must be equal on all replicas: copies of
-        all variables, or staged ones.
-        """
+        """Whether variables, or staged copies, must be equal on all replicas between steps."""
         return self.replicated or (self.replicas > 1 and bool(self.staged()))
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -63,9 +61,7 @@ class Tower:
         return self.trainer.full_values(self.rank)
 
     def copies(self) -> list[Tensor]:
-        """Variables and floating-point buffers that must be equal on all replicas, in one order;
-        none where they need not.
-        """
+        """Variables and float buffers that must be equal on all replicas, in one order."""
         if not self.replicated:
             return []
         buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
@@ -84,9 +80,7 @@ class Tower:
         ]
 
     def weights(self) -> list[Tensor]:
-        """Variables, or staged copies of them, that must be equal on all replicas (running
-        statistics differ once they train).
-        """
+        """Variables, or staged copies, that must be equal on all replicas."""
         return [value for _, value in self.owned()] if self.replicated else self.staged()
 
     def make_rates_tensors(self) -> None:
@@ -105,18 +99,14 @@ class Tower:
                 group["lr"] = rate
 
     def rate_mark(self) -> float | Tensor | None:
-        """The rate that its optimizers hold now (to be read later, where it is on the device); None
-        where it updates nothing.
-        """
+        """The rate that optimizers hold now, perhaps on the device; None: it updates nothing."""
         rates = [group["lr"] for group in self.groups()[:1]]
         return next(
             (rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None
         )
 
     def clip_updates(self, most: float) -> None:
-        """From now on merged gradients whose joint norm is larger than this shrink together to it
-        (004: `max_gradient_norm`).
-        """
+        """Shrink merged gradients from now on to this joint norm (004: `max_gradient_norm`)."""
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 

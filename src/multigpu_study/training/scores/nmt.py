@@ -165,9 +165,7 @@ def _batch(
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of a corpus, 0 to 100: sacrebleu's defaults, one reference each; a ValueError where
-    there are none, or not as many.
-    """
+    """BLEU of a corpus, 0 to 100, by sacrebleu's defaults; ValueError: not as many references."""
     import sacrebleu
 
     if not references or len(translations) != len(references):

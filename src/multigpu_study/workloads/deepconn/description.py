@@ -251,9 +251,7 @@ def stages_of(
 def through_tower(
     stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any
 ) -> Any:
-    """One text of each row through all stages of its tower, whatever the framework: (B, length,
-    embedding) -> (B, dense).
-    """
+    """Pass a text of each row through its tower: (B, length, embedding) -> (B, dense)."""
     for stage in ("conv", "pool", "flatten", "dense"):
         text = stages[f"{tower}_{stage}"](values, [text], [])
     return text
