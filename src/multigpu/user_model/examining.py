@@ -32,7 +32,7 @@ GRACE_S = 1.0  # a process that is past its time gets so long to say where it st
 
 @dataclass(frozen=True)
 class Examined:
-    """What an examination found of a job, and what a comparison asks of the job itself."""
+    """Facts that an examination found of a job, and that a comparison asks of the job itself."""
 
     described: Described
     batch_size: int
