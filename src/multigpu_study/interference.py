@@ -29,9 +29,7 @@ ON_CPUS = 2  # lanes of a machine without GPUs
 
 
 def repeat_of(number: int, slot: int, repeat: int) -> int:
-    """The repeat's number in its Record, different for every round, slot and repeat, whatever the
-    number of lanes or repeats.
-    """
+    """Number a repeat in its Record: different for every round, slot and repeat."""
     return (number * SLOTS + slot) * MOST_REPEATS + repeat
 
 
@@ -95,9 +93,7 @@ def _phase(
     bar: Bar,
     summary: Summary,
 ) -> None:
-    """Measure these lanes at the same time, unless the first, which is the one that is compared, is
-    complete.
-    """
+    """Measure these lanes at once, unless the first, which is compared, is complete."""
     first = next(iter(shares.values()))
     if len(known_points(first, store)) == len(first):
         count = sum(map(len, shares.values()))

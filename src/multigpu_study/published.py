@@ -20,16 +20,12 @@ def load_published(name: str) -> pd.DataFrame:
 
 
 def beside_records(path: Path) -> pd.DataFrame:
-    """A table that a program of `benchmarks/` wrote beside the Records, such as data/keras/fit.csv;
-    empty where there is no such file.
-    """
+    """Read a table that a program of `benchmarks/` wrote, data/keras/fit.csv; empty without it."""
     return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
 
 def published_value(name: str, statement: str) -> float:
-    """The value of one row of a table of statements (such as `001_statements`), in its unit; a
-    ValueError names those that are known.
-    """
+    """A value of a table of statements (`001_statements`), in its unit; ValueError: known names."""
     table = load_published(name)
     if "name" not in table:
         raise ValueError(

@@ -26,9 +26,7 @@ FEW, MORE = 2, 4  # samples that pass, of which a batch's bytes follow
 
 
 class LiveBytes(TorchDispatchMode):
-    """The bytes of storages that operators made inside: those alive now, and after each of these
-    operators.
-    """
+    """Bytes of storages that operators made inside: alive now, and after each operator."""
 
     def __init__(self) -> None:
         super().__init__()

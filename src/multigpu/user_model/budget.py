@@ -15,9 +15,7 @@ MOST_PATIENCE_S, PATIENCE_SHARE, PATIENCE_STEPS = 60.0, 0.25, 20
 
 
 class Budget(tqdm):
-    """A progress bar that ends a launch where the next Run would not fit. ends_s: when all ends;
-    share_s: when this launch should.
-    """
+    """End a launch where the next Run would not fit. ends_s: of all; share_s: of this launch."""
 
     def __init__(self, total: int, progress: bool) -> None:
         self.ends_s, self.share_s = 0.0, 0.0
@@ -26,9 +24,7 @@ class Budget(tqdm):
         super().__init__(total=total, unit="run", disable=not progress, smoothing=0.1)
 
     def begin(self, launches: int) -> None:
-        """Begin the first of so many launches, if a Run would be done in time as the first one was
-        in the longest of those before.
-        """
+        """Begin the first of so many launches, if its first Run would be done in time."""
         self.done, self.label, self.began_s = 0, "", time.monotonic()
         self.share_s = self.began_s + (self.ends_s - self.began_s) * (
             1 if launches == 1 else FIRST_SHARE

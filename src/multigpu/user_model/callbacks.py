@@ -56,9 +56,7 @@ class ThroughputCallback(keras.callbacks.Callback):
 
     @property
     def samples_per_s(self) -> float:
-        """Samples over seconds of all batches after the warm-up: never a mean of rates; not a
-        number before there is one.
-        """
+        """Samples over seconds of all batches after the warm-up; NaN before there is one."""
         counted = [(samples, seconds) for samples, seconds, warming in self.batches if not warming]
         return (
             throughput(sum(n for n, _ in counted), sum(s for _, s in counted))

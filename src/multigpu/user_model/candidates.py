@@ -81,9 +81,7 @@ def trains_the_same(placement: str) -> bool:
 
 
 def reaches(row: Placement) -> bool:
-    """Whether a job's own update can be carried out: one optimizer a device knows all that the
-    device updates.
-    """
+    """Whether a job's own update can be done: one optimizer knows all that its device updates."""
     replicas = row.variables == "replica" and (
         row.update == "replica" or (row.update == "sharded" and not row.overlap)
     )
@@ -91,9 +89,7 @@ def reaches(row: Placement) -> bool:
 
 
 def checked_levers(levers: Sequence[str] | str | None, device_type: str) -> tuple[str, ...]:
-    """Return the levers that are meant (None: the usual ones); a ValueError names what is none, or
-    cannot be had here.
-    """
+    """Return the levers meant (None: the usual ones); ValueError: one is none, or not to be had."""
     if levers is None:
         return USUAL_LEVERS[device_type]
     if levers == "all":

@@ -330,9 +330,7 @@ def broken(result: Result) -> str:
 
 
 def compare_command(arguments: argparse.Namespace) -> int:
-    """Compare the placements of a user's job; the exit code: 2 for a job that cannot be trained,
-    130 where somebody pressed Ctrl-C.
-    """
+    """Compare a job's placements; exit code 2: it cannot be trained, 130: Ctrl-C."""
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
     same = ("job", "devices", "budget_s", "out", "device_type", "repeats")
     try:

@@ -18,9 +18,7 @@ from multigpu.workloads.own.seeding import undisturbed
 
 
 def code_of(job: Job) -> bytes:
-    """The text of what the job is made of, as far as it has one: whether it is the one that was
-    measured before.
-    """
+    """The text of a job's parts, as far as there is one: tells whether it was measured before."""
     texts = [repr((job.batch_size, job.precision))]
     further = (job.gradient_clip, job.micro_steps, repr(job.shard))
     texts += [repr(further)] if further != (None, 1, "None") else []
@@ -38,9 +36,7 @@ def code_of(job: Job) -> bytes:
 
 
 def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
-    """Which framework the job's model is of: a model, its class, or what makes one (else a
-    JobError); Keras' run on TensorFlow here.
-    """
+    """Find the framework of a job's model, class or maker (else a JobError)."""
     made = job.model
     if inspect.isroutine(made):
         with telling(f"model {job.title!r}", job.made_at):

@@ -120,9 +120,7 @@ the user's.
 
 
 def apart(own: Model, row: pd.Series) -> tuple[float, float]:
-    """How far a published row's model is in parameters and in operations of a sample, as logarithms
-    of ratios.
-    """
+    """How far a published row's model is in parameters and operations: logarithms of ratios."""
     model, length = model_of(row), row["sequence_length"]
     operations = model.forward_flops_per_unit * (
         (model.context or 1) if pd.isna(length) else int(length)
@@ -194,9 +192,7 @@ def beside(result: Result) -> pd.DataFrame:
 
 
 def shown_beside(result: Result) -> str:
-    """This machine beside the published job nearest to this model, as HTML: a figure and a table;
-    nothing where none is near.
-    """
+    """This machine beside the nearest published job, as HTML: figure and table; "": none near."""
     try:
         rows = beside(result)
     except Missing:

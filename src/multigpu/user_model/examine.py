@@ -56,17 +56,13 @@ class Examination:
         self.leaves: Leaves = [(array.shape[1:], array.dtype.name) for array in self.arrays]
 
     def plain(self, precision: Precision) -> Any:
-        """The user's model anew, without dropout, in this precision; a JobError where it does not
-        compute in it.
-        """
+        """Make the model in this precision, without dropout; JobError: it cannot compute so."""
         raise NotImplementedError
 
     def step(
         self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
     ) -> Tried:
-        """Forward and backward of the model, or of another of its kind; a JobError where nothing
-        can be learned.
-        """
+        """Pass forward and back through the model, or another; JobError: nothing can be learned."""
         raise NotImplementedError
 
     def flops(self, arrays: list[np.ndarray]) -> int:
@@ -92,9 +88,7 @@ class Examination:
         return [array[:rows] for array in self.arrays]
 
     def tried(self) -> tuple[Tried, int | None]:
-        """A step on few samples, or on a whole batch where the model takes no other (then the
-        second is None).
-        """
+        """Train a step on few samples, or a whole batch where the model takes no other (None)."""
         rows = min(SAMPLES, self.job.batch_size)
         try:
             return self.step(self.cut(rows)), rows
@@ -171,9 +165,7 @@ class Examination:
         return arrays
 
     def _joined(self, model: Any) -> None:
-        """Note where the mean of two halves' gradients is not the whole's: what then is trained
-        depends on how a batch is shared out.
-        """
+        """Note where the mean of two halves' gradients is not the whole batch's."""
         arrays = self._several()
 
         def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:

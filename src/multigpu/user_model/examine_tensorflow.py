@@ -107,9 +107,7 @@ class Examined(Examination):
         return Tried(value, 0, {}, gradients, drawn)
 
     def flops(self, arrays: list[np.ndarray]) -> int:
-        """Products of matrices and convolutions outside of loops, as TensorFlow's profiler counts
-        them in the graph.
-        """
+        """Products and convolutions outside of loops, as TensorFlow's profiler counts them."""
         graph = (
             tf.function(lambda: self._passes(arrays, self.model)[0], autograph=False)
             .get_concrete_function()

@@ -208,9 +208,7 @@ class Examined(Examination):
         return found
 
     def whole_batch(self, number: int, rows: int | None) -> list[np.ndarray]:
-        """The arrays of a batch: of every replica in step 0, then in step 1, and so on. rows: of
-        it; None: all.
-        """
+        """A batch's arrays: of every replica in step 0, then in step 1 ... rows: None for all."""
         if number not in self.drawn:
             step, rank = divmod(number, self.replicas)
             source = batches_of(

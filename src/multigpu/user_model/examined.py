@@ -12,9 +12,7 @@ from multigpu.spec.model import Optimizer
 
 @dataclass
 class Tried:
-    """One step: its loss, numbers kept for backward (0: unknown), what embeddings were asked for,
-    gradients, whether it drew at random.
-    """
+    """A step: loss, numbers kept for backward (0: unknown), ids asked, gradients, randomness."""
 
     loss: float
     kept: int

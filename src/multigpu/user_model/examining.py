@@ -32,9 +32,7 @@ GRACE_S = 1.0  # a process that is past its time gets so long to say where it st
 
 @dataclass(frozen=True)
 class Examined:
-    """The facts of a job once it was examined: its description, and what a comparison asks of the
-    job itself.
-    """
+    """Facts that an examination found of a job, and that a comparison asks of the job itself."""
 
     described: Described
     batch_size: int
@@ -148,9 +146,7 @@ def _unanswered(job: Job | str, code: int | None, within_s: float, stacks: str) 
 
 
 def _answered(request: Request) -> dict[str, str | int]:
-    """The job's description, written, and what else was asked; or the sentence that says why
-    not.
-    """
+    """Write the job's description; give what else was asked, or the sentence that says why not."""
     job: Job | None = None
     try:
         job = load_job(request.named) if request.named else unpack(request.packed)

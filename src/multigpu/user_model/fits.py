@@ -56,9 +56,7 @@ class StepMemory:
 
 
 def traced_activations(described: Described) -> dict[str, PerBatch]:
-    """Return what a batch of the job holds on a device, by way: as written and, where blocks
-    repeat, recomputed.
-    """
+    """Return what a batch holds on a device: as written and, where blocks repeat, recomputed."""
     return {way: per_batch(lines) for way, lines in described.activations.items()}
 
 
@@ -78,9 +76,7 @@ def step_memory(run: Run, model: Model, traced: Mapping[str, PerBatch]) -> StepM
 
 
 def memories_of(runs: Sequence[Run], described: Described) -> dict[str, StepMemory]:
-    """Return what a step of each of these Runs of a comparison needs, by its name, as far as that
-    can be forecast.
-    """
+    """Return what a step of each of these Runs needs, by its name, as far as it can be forecast."""
     traced = traced_activations(described)
     found = {
         called(run): step_memory(run, description_of(run), traced)
@@ -103,9 +99,7 @@ def step_memories(
 
 
 def room_of(machine: Machine, device_type: str, devices: int) -> float:
-    """Return the bytes that a step may take of a device: of a GPU, or of as many processes' share
-    of a computer's memory.
-    """
+    """Return the bytes that a step may take: of a GPU, or a process's share of all memory."""
     if device_type == "cuda":
         return min(machine.gpu_memory_gib) * GIB - CONTEXT_BYTES
     return machine.memory_gib * GIB / devices

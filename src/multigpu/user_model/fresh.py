@@ -58,9 +58,7 @@ def users_line(frame: FrameType | None, direct: bool) -> str:
 
 
 class Watch:
-    """Records where the user's code asks the operating system for random numbers or the time.
-    phase: what is being done.
-    """
+    """Record where user code asks the system for random numbers or the time, in which phase."""
 
     def __init__(self, later_s: float) -> None:
         self.later_s = later_s
@@ -113,9 +111,7 @@ class Watch:
 
 
 def defined_at(part: Any) -> str:
-    """The line on which a user's function, or the class of an object, is defined; "" where none
-    is.
-    """
+    """Find the line that defines a user's function, or an object's class; "": there is none."""
     code = getattr(inspect.unwrap(part) if callable(part) else part, "__code__", None)
     if code is None:
         for name in ("__call__", "__getitem__", "__iter__"):
@@ -167,9 +163,7 @@ def draws_of(job: Job, rows: int, replicas: int, backwards: bool) -> dict[str, A
 
 
 def drawn_from(job: Job, rows: int) -> dict[str, Any]:
-    """Which generators of the process a batch draws from, and whether from the one that it is
-    given (None: it is given none).
-    """
+    """Which generators a batch draws from, and whether from the one given (None: none is given)."""
     given = None
     seed_all(5)
     before = states()
@@ -209,9 +203,7 @@ def loss_in(
 
 
 def model_loss(job: Job, module: torch.nn.Module, given: dict[str, Any]) -> dict[str, Any]:
-    """The loss of one batch from given values, in fp64 where the model computes in it; None where
-    it fails.
-    """
+    """The loss of one batch from given values, in fp64 where that is computed; None: it fails."""
     without_dropout(module)
     whole = [tensor.numpy() for tensor in given["arrays"]]
     few = [array[: given["rows"]] for array in whole]

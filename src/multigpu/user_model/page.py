@@ -60,9 +60,7 @@ PRINTED = {
 
 
 def remarks(result: Result) -> list[str]:
-    """List what a reader should know of the comparison: of the job, of what failed, and of what was
-    left out.
-    """
+    """List what a reader should know: of the job, of what failed, and of what was left out."""
     # a way that one launch showed to be slower has too few repeats for anything else
     slower = result.race.behind if result.race else []
     found = [
@@ -135,9 +133,7 @@ def _flags(result: Result) -> list[tuple[str, str]]:
 
 
 def measured(result: Result) -> pd.DataFrame:
-    """The table of placements, in seconds, with titles, and with figures as text, beside which it
-    is said why they are doubted.
-    """
+    """The table of placements, in s, with titles, and figures as text with their doubts."""
     rows = result.table()
     texts = {"rate": "rate", "fed_rate": "rate", "speedup": "times"}
     told = {
@@ -171,9 +167,7 @@ def has_input(result: Result) -> bool:
 
 
 def causes(result: Result) -> pd.DataFrame:
-    """Where a step goes, in seconds: cause, time, time_low, time_high, known_by (Missing where that
-    is not known).
-    """
+    """Where a step goes, s: cause, time, time_low, time_high, known_by; Missing: not known."""
     found = result.why_not_scaling()
     return found.assign(**{f"time{end}": found[f"ms{end}"] / 1e3 for end in ("", "_low", "_high")})
 

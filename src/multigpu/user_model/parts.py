@@ -85,9 +85,7 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
 
 
 def at_bound(result: Result, placed: Placed, computing_s: float) -> str:
-    """Say how much of computing is as short as arithmetic or memory allow, where their ceilings are
-    known.
-    """
+    """Say which share of computing arithmetic or memory bound, where their ceilings are known."""
     least = bounds(frame_of(result.measured(placed.name)))[["compute_bound", "memory_bound"]]
     if not computing_s or least.isna().all(axis=None):
         return "trace"

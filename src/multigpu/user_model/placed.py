@@ -53,9 +53,7 @@ def _asked(workload: str, model: str) -> tuple[str, int]:
 
 
 def command_of(run: Run, described: Described) -> str:
-    """Return the command, or the call where the job is in no file, that measures this way alone
-    beside one device.
-    """
+    """Return the command, or the call of a job in no file, that measures this way alone."""
     forms = run.execution.split("_") if run.execution not in USUAL else []
     levers = [{"xla": "compiled"}.get(form, form) for form in forms]
     levers += ["recompute"] if run.recompute else []
@@ -124,9 +122,7 @@ def no_more(part: Estimate, whole: Estimate) -> Estimate:
 
 
 def less(own: Estimate, base: Estimate) -> Estimate:
-    """Return by how much one takes more than another; nothing, with its upper bound, where it takes
-    less.
-    """
+    """Return by how much one takes more than another; 0, with an upper bound, if it takes less."""
     value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
     low, high = (
         math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half)

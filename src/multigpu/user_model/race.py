@@ -35,9 +35,7 @@ of that beside one way's own.
 
 
 class RaceWindow(NamedTuple):
-    """A stretch of timed steps: its way, the launch that measured it, samples/s, and whether
-    something else worked beside it.
-    """
+    """Timed steps: their way, launch, samples/s, and whether something else worked beside them."""
 
     way: str
     launch: str
@@ -62,9 +60,7 @@ class RaceStanding(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the leader may be called the fastest: nothing is near, over enough launches of
-        both sides.
-        """
+        """Whether the leader is the fastest: nothing is near, over enough launches of both."""
         sides = [self.leader, *([self.rival] if self.rival else [])]
         return not self.near and all(self.launches[side] >= LAUNCHES for side in sides)
 
@@ -80,9 +76,7 @@ def by_launch(windows: Iterable[RaceWindow]) -> dict[str, list[float]]:
 
 
 def gaps_of(leader: Sequence[float], other: Sequence[float]) -> list[float]:
-    """Return by how much the leader is ahead in each pair of launches: the first with the first,
-    which ran beside each other, and so on.
-    """
+    """Return by how much the leader is ahead in each pair of launches, first with first."""
     return [ahead - behind for ahead, behind in zip(leader, other, strict=False)]
 
 

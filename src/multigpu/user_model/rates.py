@@ -58,9 +58,7 @@ def rates_of(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def base_of(table: pd.DataFrame, each: Mapping[str, Sequence[Record]]) -> int | None:
-    """The place of one device at its best: of those that were not disturbed, where there are
-    any.
-    """
+    """The place of one device at its best, of those that were not disturbed if there are any."""
     changed = [changes_precision(each[str(name)][0].run) for name in table["name"]]
     ones = table[(table["devices"] == 1) & ~pd.Series(changed, table.index, dtype=bool)]
     quiet = [not all(map(disturbances, each[str(name)])) for name in ones["name"]]

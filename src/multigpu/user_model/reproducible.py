@@ -73,9 +73,7 @@ class Twice:
         part.rename(self.folder / GIVEN)
 
     def found(self, limit_s: float) -> list[dict[str, Any]] | None:
-        """Return what each process found; None where they took longer. A JobError where one ended
-        before it could tell.
-        """
+        """Return what each process found; None: they took longer. JobError: one ended too soon."""
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began_s)))
         except subprocess.TimeoutExpired:
@@ -101,9 +99,7 @@ class Twice:
 
 
 def cause_of(both: list[dict[str, Any]], phases: Sequence[str]) -> tuple[str, str]:
-    """Return what such processes asked the system for while they did this, and the user's line; ""
-    where nothing was seen.
-    """
+    """Return what they asked the system for in these phases, and the user's line; "": nothing."""
     for phase in phases:
         for found in both:
             for own_phase, cause, line in found["watched"]:

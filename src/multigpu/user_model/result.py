@@ -146,9 +146,7 @@ class Result:
         )
 
     def measured(self, name: str, traced: bool = False) -> list[Record]:
-        """The measured Records of a placement, timed or traced, without those that were disturbed
-        where others were not.
-        """
+        """A placement's measured Records, timed or traced, undisturbed ones where there are any."""
         ok = [
             record
             for record in self.records
@@ -182,18 +180,14 @@ class Result:
 
     @property
     def is_alone(self) -> bool:
-        """Whether several devices were asked for and no placement on them was measured that trains
-        what one process does.
-        """
+        """Whether several devices were asked for and none was measured that trains the same."""
         several = [
             name for name in self.names if self[name].run.devices > 1 and self.trains_the_same(name)
         ]
         return any(run.devices > 1 for run in self.runs) and not several
 
     def _first(self, names: Iterable[str], among: Iterable[str] | None = None) -> Placed | None:
-        """The fastest of these that trains what one process does, of `among` (None: of those whose
-        figures are believed).
-        """
+        """The fastest of these that trains the same, of `among` (None: of believed ones)."""
         fit = {name for name in self.names if not self.doubts[name]} if among is None else {*among}
         return max(
             (self[name] for name in names if name in fit and self.trains_the_same(name)),
@@ -293,9 +287,7 @@ class Result:
         return parts(self, self.chosen(name))
 
     def chosen(self, name: str | None) -> Placed:
-        """The placement of this name, or the fastest as measured, or one device; Missing: there is
-        none.
-        """
+        """Return this placement, or the fastest measured, or one device; Missing: there is none."""
         ahead = self.fastest or self.ahead_of_several
         placed = self[name] if name else ahead or (self[self.names[0]] if self.names else None)
         if placed is None:

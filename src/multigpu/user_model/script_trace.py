@@ -39,9 +39,7 @@ GATHERING = re.compile("AllGather|ReduceScatter", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Device:
-    """One device's activity, in ns, each list in the order in which it began; input: when the host
-    was in a DataLoader.
-    """
+    """One device's activity, ns, as it began; input: when the host was in a DataLoader."""
 
     rank: int
     window: Span
@@ -105,9 +103,7 @@ class ScriptTrace:
 
     @property
     def late(self) -> tuple[int, str] | None:
-        """The rank that loses a twentieth more by its own doing than any other, one of which waits,
-        and its cause; None: no such rank.
-        """
+        """The rank that loses 5% more by its own doing than any other, and its cause; or None."""
         own = {rank: sum(shares[cause] for cause in OWN) for rank, shares in self.shares.items()}
         first, *others = sorted(own, key=lambda rank: own[rank], reverse=True)
         waited = max((self.shares[rank]["waiting_for_others"] for rank in others), default=0.0)
@@ -117,9 +113,7 @@ class ScriptTrace:
 
 
 def devices_of(trace: TraceFile, rank: int) -> list[Device]:
-    """The devices of one file: one, or several that one process drives (these are numbered by
-    themselves).
-    """
+    """The devices of one file: one, or several of one process, which have their own numbers."""
     found, shortened = [], cache(short_name)
     for number, own in sorted(trace.by_device.items()):
         window = hull(trace.steps or [(event.start, event.end) for event in own])
@@ -152,9 +146,7 @@ def devices_of(trace: TraceFile, rank: int) -> list[Device]:
 
 
 def shares_of(device: Device, begun: Sequence[float]) -> dict[str, float]:
-    """The parts of one device's window, as shares of it. begun: of each collective when the last
-    rank began it; empty: not known.
-    """
+    """The parts of one device's window, as shares. begun: collectives' last beginnings."""
     whole = device.window[1] - device.window[0]
     together = zip(device.collectives, begun, strict=True) if begun else ()
     waiting = uncovered(
@@ -238,9 +230,7 @@ def explain_trace(paths: Sequence[Path], most: int = KERNELS) -> ScriptTrace:
 
 
 def told(found: ScriptTrace) -> list[str]:
-    """The trace in words: two lines that answer, then a row a rank, the skew and the longest
-    kernels.
-    """
+    """Tell the trace: two lines that answer, a row a rank, the skew and the longest kernels."""
     mean, name = found.mean, found.largest
     most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
     most = most if name != "computing" else "No cause takes a twentieth of the time."
@@ -293,9 +283,7 @@ def told(found: ScriptTrace) -> list[str]:
 
 
 def compared(before: ScriptTrace, after: ScriptTrace) -> list[str]:
-    """Two traces of one script in words: the change of its step, which part of it changed by how
-    much, and the kernels that changed most.
-    """
+    """Tell two traces of a script: the change of its step, of each part, and of kernels."""
     steps = [one.step_s for one in (before, after)]
     parts = {
         part: [

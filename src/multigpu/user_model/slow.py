@@ -15,9 +15,7 @@ SLOWER = 1.1
 
 
 class SlowRank(NamedTuple):
-    """A rank, what it takes longer than the others' in a step (s; each Record's), and who says
-    so.
-    """
+    """A rank, what its step takes longer than the others' (s; each Record's), and who says so."""
 
     rank: int
     excess_s: tuple[float, ...]
@@ -62,8 +60,6 @@ def _agreed(told: Sequence[tuple[int, float] | None], known_by: str) -> SlowRank
 
 
 def by_replicas(records: Sequence[Record]) -> SlowRank | None:
-    """The slow rank of independent replicas, which wait for nobody; None: none is in all of these
-    Records.
-    """
+    """Find the slow rank of independent replicas; None: none is slow in all of these Records."""
     told = [slowest_of(own_steps(record)) for record in records]
     return _agreed(told, "independent replicas: its step beside the others'")

@@ -22,9 +22,7 @@ TRY_FIRST: dict[str, dict[str, str]] = yaml.safe_load(
 
 @dataclass(frozen=True)
 class Stuck:
-    """Why ranks wait. ranks: those at fault; number: of the call in its group; name: the
-    collective. what: all of it in words.
-    """
+    """Why ranks wait. ranks: at fault; number, name: of the call in its group; what: in words."""
 
     kind: Kind
     ranks: tuple[int, ...]

@@ -37,9 +37,7 @@ class Event(NamedTuple):
 
 @dataclass
 class TraceFile:
-    """One rank's trace. by_device: events of each device in order. replayed: how many of them a
-    CUDA graph launched.
-    """
+    """One rank's trace. by_device: events in order. replayed: events that CUDA graphs launched."""
 
     path: Path
     rank: int | None = None

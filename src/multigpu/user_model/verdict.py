@@ -47,9 +47,7 @@ def titled(name: str) -> str:
 
 
 def answer(result: Result) -> list[str]:
-    """Write what was found, a paragraph each: what costs most, what is ahead and how sure that is,
-    and what costs less.
-    """
+    """Write a paragraph each: what costs most, what is ahead and how sure, what costs less."""
     causes = list(_causes(result))
     first = [words for share, words, leads in causes if leads and share >= FIRST]
     rest = [words for _, words, _ in causes if words not in first]
@@ -269,9 +267,7 @@ def _sure(result: Result, best: Placed) -> str:
 
 
 def _too_few(result: Result, best: Placed) -> str:
-    """How many launches there are of the best, of its rival or of one device, where that is not
-    enough for a verdict; "": it is.
-    """
+    """Count launches of best, rival and one device where they are too few; "": they suffice."""
     rival = result.believed.rival if result.believed else None
     sides = [best.name, *([rival] if rival else []), *([result.base.name] if result.base else [])]
     counts = {name: int(result[name].row["launches"]) for name in sides}

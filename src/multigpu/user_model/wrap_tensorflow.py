@@ -29,9 +29,7 @@ class Own(Devices):
 
 
 def wrapped(run: Run, described: Described, folder: Path, module: Any) -> keras.Model:
-    """The model, or what makes one, under the placement's strategy, with its values and not
-    compiled; a ValueError: it cannot be had.
-    """
+    """Make the model under the placement's strategy, with its values; ValueError: it cannot be."""
     row = find_placement(run.placement)
     served = [
         name

@@ -77,9 +77,7 @@ def wrapped(
 
 
 class Trained:
-    """A module that a placement trains with the job's loss and rule: in every process alike, `step`
-    in place of backward and update.
-    """
+    """A module under a placement, with the job's loss and rule: `step` trains in every process."""
 
     def __init__(self, run: Run, described: Described, folder: Path, module: nn.Module) -> None:
         self.rank, self.replicas = joined_group(run)

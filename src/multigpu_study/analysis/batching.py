@@ -83,9 +83,7 @@ def counted_units(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def text_source(run: Run) -> Any:
-    """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run
-    reads no words.
-    """
+    """Open a Run's source; `shapes(step)` counts each rank's shard. ValueError: it has no words."""
     if description_of(run).unit != "words":
         raise ValueError(
             f"{run.model!r} reads {description_of(run).unit}: padding and imbalance are counted for"
@@ -128,9 +126,7 @@ def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
 
 
 def batching_frame(devices: Iterable[int]) -> pd.DataFrame:
-    """Document 000's batches in every mode on each number of devices: batching, devices and
-    `shard_costs`.
-    """
+    """Document 000's batches by mode and number of devices: batching, devices, `shard_costs`."""
     job = {
         "workload": "nmt",
         "model": "nmt000",

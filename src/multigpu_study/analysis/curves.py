@@ -47,9 +47,7 @@ PANEL = (
 def curve_distance(
     loss: Sequence[float] | np.ndarray, reference: Sequence[float] | np.ndarray
 ) -> float:
-    """The largest relative difference of means over successive windows (the last may be shorter);
-    inf where the lengths differ.
-    """
+    """The largest relative difference of means over successive windows; inf: unequal lengths."""
     if len(loss) != len(reference):
         return math.inf
     ours, theirs = (

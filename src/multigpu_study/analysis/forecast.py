@@ -19,9 +19,7 @@ from multigpu_study.published import load_published, published_value
 
 
 def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each
-    keeps: predicted (_low, _high).
-    """
+    """Points whose share of replicas' rate a file foretold: predicted (_low, _high)."""
     if points.empty or not file.is_file():
         return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)
@@ -42,9 +40,7 @@ def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
 
 
 def article_held_out(links: Links) -> HeldOutCount:
-    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones
-    on its own network and bytes.
-    """
+    """Predict the largest count of the IBM article's curve from its smaller ones, on its links."""
     table = load_published("004_step_times").sort_values("gpus")
     names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
     node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)

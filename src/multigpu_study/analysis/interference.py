@@ -51,9 +51,7 @@ LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", 
 
 
 def verdict_of(low: Any, high: Any) -> np.ndarray:
-    """Decide by intervals of the ratio: "may share", "disturbed" or "not shown"; one that is
-    missing (NaN) shows nothing.
-    """
+    """Decide by intervals: "may share", "disturbed" or "not shown"; NaN shows nothing."""
     return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
 
@@ -93,9 +91,7 @@ def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.Data
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step
-    time over that alone, with bounds.
-    """
+    """A row a Run measured alone and beside neighbours: step time over that alone, with bounds."""
     found = _points(records, "neighbours")
     table = _beside(
         found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"]
@@ -108,9 +104,7 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
-    """Each lane's mean step time over that of the first lane, all measuring side by side: equal
-    GPUs are not equally fast.
-    """
+    """Each lane's mean step time over the first lane's, all measuring side by side."""
     found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
     table = _beside(found[~first], found[first], RUN)

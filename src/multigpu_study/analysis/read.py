@@ -25,9 +25,7 @@ from multigpu_study.training.record import TrainingRecord, TrainingStore
 
 @dataclass(frozen=True)
 class DocumentStudy(Study):
-    """The Records of a folder, those of training and synchrony among them, as one page speaks of
-    them.
-    """
+    """Records of a folder as one page speaks of them, with those of training and synchrony."""
 
     @cached_property
     def training_records(self) -> list[TrainingRecord]:
@@ -76,9 +74,7 @@ class DocumentStudy(Study):
         return frames(self.data / "hosts" / "runs")[1]
 
     def comparison(self, name: str) -> Result:
-        """What `multigpu.compare` left of a job of a user's own in the folder `comparisons`;
-        Missing: none of this name is there.
-        """
+        """Read a comparison of the folder `comparisons`; Missing: none of this name is there."""
         try:
             return compared(self.data / "comparisons" / name)
         except ValueError:

@@ -194,9 +194,7 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def paper() -> dict[str, float]:
-    """Return the figures that the paper published: images_per_s on its GPUs, of one, and seconds an
-    epoch on 002's most GPUs.
-    """
+    """Return the paper's figures: images_per_s, of one GPU, and s an epoch on 002's most GPUs."""
     said = {
         name: published_value("002_large_minibatch", name)
         for name in ("epochs", "gpus", "hours", "training_images")

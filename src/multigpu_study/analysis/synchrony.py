@@ -62,9 +62,7 @@ _built = cache(LinearRegression.build)
 
 
 def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> pd.DataFrame:
-    """The frame of all such Records in a folder, or of those given. ValueError: a file is no such
-    Record; the sentence names it.
-    """
+    """The frame of a folder's Records, or of those given. ValueError: names what is no Record."""
     found: Iterable[Measured[Any]] = (
         SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     )
@@ -222,9 +220,7 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
 
 
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a point of a curve: key, protocol, clock, and the point's time_s, updates, applied
-    (gradients), loss, error.
-    """
+    """A row a point of a curve: key, protocol, clock, time_s, updates, applied, loss, error."""
     rows = [
         (
             record.key,

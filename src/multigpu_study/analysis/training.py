@@ -136,9 +136,7 @@ def _measured(
 
 
 def curves_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Loss at every point of every run: key, step (the last of the point), epoch, seconds, loss,
-    rate.
-    """
+    """Every point of every run: key, step (the point's last), epoch, seconds, loss, rate."""
     rows = [
         (
             record.key,

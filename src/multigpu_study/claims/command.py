@@ -13,9 +13,7 @@ from multigpu_study.claims.results import ClaimResult, study_results
 
 
 def claim_results(arguments: argparse.Namespace) -> list[ClaimResult]:
-    """Return the results of every claim; of kinds that the command does not name, those of the
-    usual folders.
-    """
+    """Return every claim's result; kinds that the command does not name have usual folders."""
     folders = (
         Path(getattr(arguments, kind, getattr(paths, kind.upper())))
         for kind in ("hosts", "synchrony", "training")

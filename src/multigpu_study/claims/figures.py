@@ -20,9 +20,7 @@ def _interval(setting: Setting) -> tuple[float, ...]:
 
 
 def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
-    """One interval: the estimate, its device count, the setting's name, its interval, repeats and
-    launches.
-    """
+    """Write one estimate: device count, the setting's name, interval, repeats and launches."""
     at = ("" if all(term.devices for term in contrast.terms) else f" at {_devices([setting])}") + (
         f", {name}" if name else ""
     )
@@ -93,9 +91,7 @@ def figure(
 
 
 def _apart(settings: Sequence[Setting], contrast: Contrast) -> int:
-    """The decimals of the lowest and the highest estimate, one more where they would read the
-    same.
-    """
+    """Decimals of the lowest and highest estimate: one more where they would read the same."""
     low, high = (end(setting.estimate for setting in settings) for end in (min, max))
     return 3 if low != high and number(low, contrast) == number(high, contrast) else 2
 

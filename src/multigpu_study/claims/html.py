@@ -21,9 +21,7 @@ LONG = 220
 
 
 def cut(text: str) -> tuple[str, str]:
-    """A text, and its part after the first sentence or figure that makes it long, which opens on
-    request.
-    """
+    """Cut a text after the sentence or figure that makes it long; the rest opens on request."""
     ends = [at + 1 for at, letter in enumerate(text) if letter == ";"] if len(text) > LONG else []
     at = max((end for end in ends if end <= LONG), default=min(ends, default=0))
     return (text[:at], text[at:].strip()) if at else (text, "")
@@ -47,9 +45,7 @@ scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.ch
 
 
 def claims_table(results: Sequence[ClaimResult]) -> str:
-    """`<table class="claims">`, a row a claim with its number as id; what is long is folded
-    away.
-    """
+    """Return `<table class="claims">`, a row a claim, its number as id; long texts fold away."""
     written = orders(results)
     rows = [
         (

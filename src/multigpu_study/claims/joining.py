@@ -19,9 +19,7 @@ measured too seldom point there as well.
 
 
 class Joined(NamedTuple):
-    """The verdict of a contrast over its settings; scopes: the values of `apart` for which it
-    holds, where that is not all.
-    """
+    """A contrast's verdict over its settings; scopes: values of `apart` for which it holds."""
 
     verdict: Verdict
     scopes: tuple[str, ...] = ()
@@ -42,9 +40,7 @@ def leans(contrast: Contrast, setting: Setting) -> Verdict:
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
-    """The settings of one claim with their verdicts: Holm within those of one model, and again over
-    the models.
-    """
+    """Judge a claim's settings: Holm within those of one model, and again over the models."""
     looked = [setting for _, setting in settings if setting.holding is not None]
     models = [setting.fields.get("model") for setting in looked]
     holding, failing = (
@@ -75,9 +71,7 @@ def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setti
 
 
 def join(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
-    """The verdict of a contrast: over the scopes that it keeps apart, or over all its settings at
-    once.
-    """
+    """Join a contrast's settings to a verdict, within the scopes that it keeps apart if any."""
     if not settings:
         return Joined("not yet measured")
     if not contrast.apart:

@@ -35,9 +35,7 @@ class Entry(NamedTuple):
 
 @lru_cache
 def entries() -> Mapping[str, Sequence[Entry]]:
-    """The rows of the ledger by claim, in their order; ValueError where a row's `data` is none of
-    STATES.
-    """
+    """The ledger's rows by claim, in their order; ValueError: `data` of one is none of STATES."""
     found: dict[str, list[Entry]] = {}
     for entry in map(Entry._make, _rows(LEDGER)):
         if entry.data not in STATES:
@@ -76,18 +74,14 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
 
 
 def decided_before_data(results: Iterable[ClaimResult]) -> tuple[int, int]:
-    """Return how many decided claims have their last test before any of the data that decide it,
-    and how many are decided.
-    """
+    """Count decided claims whose last test is before all data that decide it, and all decided."""
     decided = [one for one in results if one.verdict in DECIDED]
     written = orders(decided)
     return sum(said.startswith(f"{BEFORE},") for said in written.values()), len(decided)
 
 
 def orders(results: Iterable[ClaimResult]) -> dict[str, str]:
-    """Of each claim that has a test in the ledger, which of the two was first, and when the test
-    was written.
-    """
+    """Of each claim with a test in the ledger: which was first, and when the test was written."""
     known = {
         one.claim.number: (entries().get(one.claim.number, ()), one.measured_at)
         for one in results

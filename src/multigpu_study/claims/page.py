@@ -6,9 +6,7 @@ from multigpu_study.claims.results import study_results
 
 
 def claims_page() -> str:
-    """One cell a claim, how many have which verdict, the table of all, and what changed; without
-    Records every claim is open.
-    """
+    """Write a cell a claim, how many have which verdict, the table, and what changed."""
     results = study_results()
     return (
         f"{scoreboard(results)}\n{tally(results)}<div"

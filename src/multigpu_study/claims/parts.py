@@ -40,9 +40,7 @@ class ContrastResult:
     settings: list[Setting]
 
     def rule(self, settings: list[Setting]) -> None:
-        """Takes its settings as they were judged among all of the claim's, and what follows from
-        them.
-        """
+        """Take settings as they were judged among all of the claim's, and what follows."""
         self.settings = settings
         self.lacking = [] if settings else unmet(self.contrast, self.records)
         self.able, self.few = (
@@ -68,9 +66,7 @@ class ContrastResult:
 
     @property
     def text(self) -> str:
-        """The figure, settings that say what the verdict says before others, and the most devices
-        first.
-        """
+        """The figure: settings of the same verdict first, then those of most devices."""
         ordered = sorted(
             self.shown,
             key=lambda setting: (
@@ -96,9 +92,7 @@ class ContrastResult:
         )
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
-        """List the remarks on it where a test as a whole says `overall`; several: whether it must
-        be named as the one that is not so.
-        """
+        """List remarks where the test says `overall`; several: name it if it is not so."""
         reason, plain = (
             self._reason(),
             f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else "",
@@ -248,9 +242,7 @@ def _among(some: Sequence[object], settings: Sequence[Setting]) -> str:
 
 
 def scopes_of(parts: Sequence[ContrastResult]) -> list[str]:
-    """Where contrasts hold that hold here only: of those that keep the same fields apart, where all
-    of them do.
-    """
+    """Where contrasts hold that hold here only; of those of the same scopes, where all do."""
     common: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for part in parts:
         if part.scopes:

@@ -31,9 +31,7 @@ KNOWN = {
 
 @cache
 def all_claims() -> tuple[Claim, ...]:
-    """Every claim of every document, by number; of another package all or, where one cannot be
-    used, none.
-    """
+    """Every claim by number; of another package all, or none where one cannot be used."""
     found = read_claims(HERE / "documents", {})
     added = PluginRegistry(
         "claims", ModuleType, use=lambda package, _: read_claims(resources.files(package), found)

@@ -50,9 +50,7 @@ def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
 
 
 class Answer(Data):
-    """A verdict with its figure, why and scope; decidable: settings with enough repeats; leaning:
-    what most of these say alone.
-    """
+    """A verdict, figure, why, scope. decidable: settings with enough repeats; leaning: of most."""
 
     verdict: Verdict
     figure: str = ""

@@ -90,16 +90,11 @@ def plain(value: Any) -> Any:
 def admitted(
     table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]
 ) -> pd.DataFrame:
-    """Those in the scope of a predicate and a contrast: fields, kind of machine, least number of
-    steps; of these frameworks.
-    """
+    """Rows in the scope of a predicate and a contrast, of these frameworks."""
     own = where(
         where(where(table, **dict(predicate.where)), **dict(contrast.where)), framework=frameworks
     )
-    least = {
-        "warmup_steps": predicate.warmup_steps,
-        "timed_steps": max(predicate.timed_steps, contrast.steps_at_least),
-    }
+    least = {"warmup_steps": predicate.warmup_steps, "timed_steps": predicate.timed_steps}
     own = own[
         np.logical_and.reduce([own[name].fillna(0).ge(count) for name, count in least.items()])
     ]
@@ -215,9 +210,7 @@ NONE = rows(pd.DataFrame())
 
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:
-    """A figure of each row, NaN where it is not positive; `warmup_slowdown` is the mean warm-up
-    step over the mean timed step.
-    """
+    """A figure of each row, NaN where it is not positive."""
     found = (
         pd.to_numeric(table[name], errors="coerce").astype("float64")
         if name in table
@@ -227,9 +220,7 @@ def quantity(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[str]]]:
-    """The Runs that a contrast lacks Records of: the fields that a term and the scope select, with
-    device counts in words.
-    """
+    """List Runs that a contrast lacks: fields that a term and the scope select, device counts."""
     lacking = []
     for term in contrast.terms:
         counts = (

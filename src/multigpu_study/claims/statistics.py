@@ -45,9 +45,7 @@ def _figures(
 def student(
     contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom: pd.Series, log: bool = True
 ) -> pd.DataFrame:
-    """Means with their variances (NaN: of one repeat), by Student's t; log: they are those of
-    logarithms.
-    """
+    """Means with their variances (NaN: of one repeat), by Student's t; log: of logarithms."""
     half = half_width(variance, freedom.fillna(1.0))
     estimate, low, high = (
         np.exp(end) if log else end for end in (middle, middle - half, middle + half)
@@ -63,9 +61,7 @@ def student(
 def _sampled(
     values: pd.Series, groups: pd.Series, launch: pd.Series, boot: pd.Series, forms: pd.Series
 ) -> pd.DataFrame:
-    """By group: the sample of the values, their geometric mean as `rate`, their mean, n and
-    launches.
-    """
+    """By group: the values' sample, geometric mean (`rate`), mean, n and launches."""
     each = values.groupby(groups)
     return pd.DataFrame(
         {
@@ -149,9 +145,7 @@ def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The mean of mean squares over that of the other side (or over 1): an F, or chi-squared over
-    its freedom.
-    """
+    """Ratio of mean squares (or their mean over 1): an F, or chi-squared over its freedom."""
     value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], cast(Any, np.inf)
     if len(sides) > 1:
         value, other = value / sides[1]["mean"], POOLED_FREEDOM * sides[1]["n"]

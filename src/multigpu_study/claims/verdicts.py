@@ -48,9 +48,7 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
 def evaluate_all(
     claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame
 ) -> list[ClaimResult]:
-    """Evaluate these claims, or every one by number; frames: the table of each kind of tests that
-    was measured.
-    """
+    """Evaluate these claims, or all; frames: the table of each kind of tests that was measured."""
     tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
@@ -112,9 +110,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
 
 
 def needed(result: ClaimResult) -> str:
-    """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any
-    other.
-    """
+    """Say the least that open settings of an inconclusive claim would take; "" of any other."""
     told = []
     tests = result.claim.predicates if result.verdict == "inconclusive" else ()
     for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
@@ -162,9 +158,7 @@ def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
 
 
 def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
-    """The figures of all contrasts: those behind the verdict first, and one that several contrasts
-    share once.
-    """
+    """Write all contrasts' figures, those behind the verdict first, a shared one once."""
     shared: dict[object, list[ContrastResult]] = {}
     for part in sorted(
         (part for part in parts if part.shown), key=lambda part: part.verdict != overall
@@ -179,9 +173,7 @@ def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
 
 
 def flagged(flags: pd.Series) -> str:
-    """How many rows are flagged, and for what; of flags that differ in a percentage alone, the
-    largest.
-    """
+    """Count flagged rows, by flag; of flags that differ in a percentage alone, tell the largest."""
     own = flags[flags.ne("")].astype(str)
     shares, words = own.str.extract(SHARE, expand=False), []
     for kind, of_kind in shares.groupby(own.str.replace(SHARE, "{}", n=1, regex=True), sort=False):
@@ -220,9 +212,7 @@ def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer of several tests that must all hold; of a claim that does not, only what refutes
-    it is said.
-    """
+    """Join tests that must all hold; of a claim that does not, only what refutes it is said."""
     overall = all_of([(one.verdict, False) for one in answers])
     told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
     figure, decidable = (

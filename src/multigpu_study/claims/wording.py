@@ -45,9 +45,7 @@ BEST_KNOWN = (
 
 
 def _value(name: str, value: object) -> str:
-    """A field's value in words, with the field's name where the value alone would not tell; both of
-    what sides differ in.
-    """
+    """Say a field's value, with its name where the value alone would not tell."""
     if value is None:
         return f"no {name.removesuffix('_s').replace('_', ' ')}"
     text = str(value).replace("_", " ")
@@ -70,9 +68,7 @@ LISTED = 3
 
 
 def of_models(settings: Sequence[Setting]) -> str:
-    """The models of these settings: " of ResNet-50 v1.5 and VGG-16", or how many; empty where there
-    is none.
-    """
+    """Name these settings' models, " of ResNet-50 v1.5 and VGG-16", or count them; "" of none."""
     if not (models := sorted(models_of(setting.fields for setting in settings) - {"None", ""})):
         return ""
     return (
@@ -186,9 +182,7 @@ def wanted(predicate: Predicate, lacking: Iterable[tuple[Selection, set[str]]]) 
 
 
 def titled(result: ClaimResult) -> list[str]:
-    """Our figures, each with the framework it is of, or with those that it compares, and with its
-    verdict where that is another one.
-    """
+    """Our figures, each with its frameworks, and with its verdict where that is another one."""
     told = {name: one for name, one in result.by_framework.items() if one.figure}
     other = {
         name: "" if one.verdict == result.verdict else f"{one.verdict}, "
@@ -198,9 +192,7 @@ def titled(result: ClaimResult) -> list[str]:
 
 
 def tested(result: ClaimResult) -> str:
-    """The predicates in words: what must be so, measured how where that is not as usual, and within
-    which scope; empty without any.
-    """
+    """Say predicates: what must be so, measured how if not as usual, in which scope; or ""."""
     tests = result.claim.predicates
     usual = {
         of: kind.get("usual", {}).get("protocol", Predicate.model_fields["protocol"].default)
@@ -217,9 +209,7 @@ def tested(result: ClaimResult) -> str:
 
 
 def overview(results: Sequence[ClaimResult], width: int) -> str:
-    """A line a claim (number, verdict, document, its sentence as far as there is room), how many
-    have which verdict, what is open.
-    """
+    """Write a line a claim, how many have which verdict, and what is open."""
     broad, lines = max(map(len, VERDICTS)), []
     for one in results:
         said, documents = (

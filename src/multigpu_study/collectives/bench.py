@@ -29,9 +29,7 @@ LEAD_CYCLES = 2_000_000
 
 
 def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the tensor that `rank` brings: whole numbers that differ between neighbours and
-    between ranks.
-    """
+    """Return the tensor of `rank`: whole numbers that differ between neighbours and ranks."""
     period = (torch.arange(PERIOD) + 5 * rank) % PERIOD + 1
     return period.to(device=device, dtype=dtype).repeat(-(-elements // PERIOD))[:elements]
 
@@ -92,9 +90,7 @@ def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tenso
 
 
 class Bench:
-    """A Run on this rank, as a session. most_bytes: of symmetric memory when it is first needed.
-    interface: whose bytes are read.
-    """
+    """A Run on this rank. most_bytes: of symmetric memory. interface: whose bytes are read."""
 
     def __init__(
         self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None
@@ -167,18 +163,14 @@ class Bench:
             self.call()
 
     def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
-        """The work as one CUDA graph. Thread-local: the library's own watchdog may query its events
-        meanwhile.
-        """
+        """The work as one CUDA graph; thread-local, as the library's watchdog queries events."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             work()
         return graph.replay
 
     def close(self) -> None:
-        """Let go of tensors and graphs now: the object refers to itself and would otherwise hold
-        them until a collection.
-        """
+        """Let go of tensors and graphs now, which the object's own cycles would hold."""
         self.__dict__.clear()
 
     def synchronise(self) -> None:
@@ -194,9 +186,7 @@ class Bench:
         dist.all_reduce(self.one)
 
     def check(self) -> str:
-        """One call on fresh values: what is wrong with this rank's sum; "" where every element is
-        exact.
-        """
+        """Say what is wrong with this rank's sum of fresh values; "": every element is exact."""
         self._refill()
         self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it
         self.once()
@@ -214,9 +204,7 @@ class Bench:
         return {str(target): count for (_, target), count in self.transport.sent_bytes.items()}
 
     def interface(self, name: str) -> tuple[int, int]:
-        """Bytes that this host's interface sent and received during one call, headers and one
-        barrier included.
-        """
+        """Bytes of this host's interface during one call, headers and one barrier included."""
         self._refill()
         dist.barrier()
         before = psutil.net_io_counters(pernic=True, nowrap=False)[name]

@@ -47,9 +47,7 @@ SCALE = 500
 
 
 class RunsOnHosts(NamedTuple):
-    """Runs of one kind that are measured on hosts of a kind. cost_s: what one repeat of all may
-    take; timeout_s: one Run, at most.
-    """
+    """Runs on hosts of a kind. cost_s: of one repeat of all; timeout_s: of one Run, at most."""
 
     name: str
     runs: tuple[CollectiveRun, ...] | tuple[Run, ...]

@@ -11,9 +11,7 @@ for; one for each device.
 
 
 class StagePass(Data):
-    """One stage's pass: seconds that the device works, and seconds that the host takes to start
-    it.
-    """
+    """Cost of a stage's pass: seconds that the device works, and that the host starts it."""
 
     device_s: float
     host_s: float
@@ -29,9 +27,7 @@ class StageCost(Data):
 
 
 class CopyCost(Data):
-    """A copy of `bytes` from one device to another: seconds on the link, and seconds of the host to
-    start it.
-    """
+    """Cost of copying `bytes` between devices: seconds on the link, and of the host to start it."""
 
     bytes: int
     device_s: float

@@ -16,9 +16,7 @@ def functions_of(run: Run) -> dict[str, Any]:
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
-    device of the stage that reads it.
-    """
+    """Return the maker of the stages' arrays, and array -> the device that reads it."""
     staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
     assert staged
     return staged.arrays, {

@@ -19,9 +19,7 @@ REFUTED = "refuted"
 
 
 class Predicted(Data):
-    """A placement priced by measured costs. stage_devices: one digit a stage. serial_s: if nothing
-    ran side by side.
-    """
+    """A priced placement. stage_devices: a digit a stage. serial_s: if nothing ran side by side."""
 
     name: str
     stage_devices: str
@@ -62,9 +60,7 @@ class StageRecord(Kept):
 
     @property
     def by_hand(self) -> str | None:
-        """The placement written by hand that puts every stage where the best one does, if there is
-        one.
-        """
+        """The placement written by hand that is the best one, if there is one."""
         by_hand = (one for one in self.predictions[:-1] if one.name != REFUTED)
         return next(
             (one.name for one in by_hand if one.stage_devices == self.found.stage_devices), None

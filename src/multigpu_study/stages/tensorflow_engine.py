@@ -41,9 +41,7 @@ NO_WORK = (
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
-    """Operations of stages that the runtime put on the host although they are not among
-    `HOST_OPS`.
-    """
+    """List operations of stages that ran on the host although they are not among `HOST_OPS`."""
     return sorted(
         f"{node.op} {node.name}"
         for node in graphs.nodes
@@ -55,9 +53,7 @@ def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
 
 
 class StageFeed(Feed):
-    """One shard a step, its arrays on the devices of the stages that read them; words as strings
-    where the Run asks for it.
-    """
+    """A shard a step, its arrays on the devices that read them; words as strings if asked for."""
 
     def __init__(self, source: Source, devices: Devices) -> None:
         run = devices.run
@@ -82,9 +78,7 @@ class StageFeed(Feed):
         return tensors
 
     def _strings(self, name: str, ids: np.ndarray, batch: Batch) -> np.ndarray:
-        """The words as Python's strings, as a reader of reviews has them; made once of a batch that
-        repeats.
-        """
+        """The words as Python's strings; made once of a batch that repeats."""
         known = self.texts.setdefault(id(batch), {}) if self.source.period else {}
         if name not in known:
             known[name] = word_strings(ids)
@@ -211,9 +205,7 @@ class StagesTrainer(Trainer):
         gradients: list[Any],
         numbers: tf.Tensor,
     ) -> None:
-        """Merge the gradients of all stages that use a variable, and update it; those of a table
-        are rows.
-        """
+        """Merge the gradients of a variable, which of a table are rows, and update it."""
         rule = self.context.rule
         if not isinstance(gradients[0], tf.IndexedSlices):
             with tf.name_scope(f"update/{name}/"):
@@ -239,9 +231,7 @@ class StagesTrainer(Trainer):
                 rules.apply(rule, variable, slots, dense, numbers)
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """As of other placements; `Unsupported` where an operation ran on the host that is not
-        among `HOST_OPS`.
-        """
+        """As of other placements; `Unsupported`: an operation ran on the host that may not."""
         moved = super().counted_step(shards)
         assert self.graphs
         if strays := stray_ops(self.graphs, self.devices):

@@ -25,9 +25,7 @@ from multigpu_study.stages.parts import functions_of, stage_arrays
 
 
 class Counted:
-    """Bytes that cross between devices, by kind. Backward passes of several devices run in threads
-    of their own.
-    """
+    """Bytes that cross between devices, by kind, counted by several threads."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -39,9 +37,7 @@ class Counted:
 
 
 class Crossing(torch.autograd.Function):
-    """A tensor copied to another device, its gradient back, both counted: in the step that counts
-    alone, as it costs the host 7 us.
-    """
+    """A tensor copied to another device, its gradient back, both counted; costs the host 7 us."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, end: torch.device, counted: Counted) -> Tensor:
@@ -82,9 +78,7 @@ class StageFeed(RowFeed):
 
 
 class StagesTrainer(Trainer):
-    """The model's stages, each on its device; variables, slots and updates live with them. One
-    optimizer a device.
-    """
+    """The model's stages with their variables, slots and updates; one optimizer a device."""
 
     def __init__(self, context: Context) -> None:
         # its parts are stages, not whole modules: nothing of the other trainers is built

@@ -48,9 +48,7 @@ class AveragingExperiment(ExperimentBase):
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss over all training rows, and the share of test rows classified wrong (None without
-    classes).
-    """
+    """Mean loss over training rows, and share of test rows wrong (None without classes)."""
 
     loss: float
     error: float | None

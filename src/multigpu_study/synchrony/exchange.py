@@ -33,9 +33,7 @@ class SharedMemory:
         self.shared[0, worker] = parameters
 
     def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
-        """Of a worker: the gradient of a batch on the parameters given; good until the next one is
-        computed.
-        """
+        """Of a worker: a batch's gradient on the given parameters, good until the next one."""
         return problem.gradient(self.shared[0, worker].copy(), worker, ticket)
 
     def answer(self, worker: int, gradient: Vector) -> None:
@@ -43,9 +41,7 @@ class SharedMemory:
         self.shared[1, worker] = gradient
 
     def take(self, worker: int) -> Vector:
-        """Of the server: a copy of the worker's gradient, as it writes the next one in the same
-        place.
-        """
+        """Of the server: a copy of the worker's gradient, whose place the next one takes."""
         return self.shared[1, worker].copy()
 
 

@@ -264,9 +264,7 @@ class ProtocolExperiment(ExperimentBase):
 
     @property
     def digest(self) -> str:
-        """A hash of every field that is not at its default: one added later leaves older keys as
-        they are.
-        """
+        """A hash of the fields that are not at their default, so that new ones change no key."""
         return hashlib.sha256(json.dumps(_told(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def place_on(self, machine: str) -> str:
@@ -308,9 +306,7 @@ class ProtocolExperiment(ExperimentBase):
 
 
 def _told(value: Any) -> Any:
-    """Fields that differ from their default, and `kind`, by which alone two laws, rules or problems
-    may differ.
-    """
+    """Fields that differ from their default, and `kind`, which may be all that differs."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return {

@@ -21,9 +21,7 @@ def of_the_virtual_clock(record: Mapping[str, Any]) -> bool:
 
 
 def simulated_again(record: SynchronyRecord) -> tuple[str, bool]:
-    """Simulate it once more: a line, and whether it ends with the same parameters, or at the same
-    time and loss to a millionth.
-    """
+    """Simulate once more: a line, and whether it ends the same, to the bit or a millionth."""
     result, old = summarise(simulate(record.experiment)), record.result
     assert old is not None
     same = result.fingerprint == old.fingerprint

@@ -95,9 +95,7 @@ class SentencePairs:
 
 
 def gratings(description: TrainedModel) -> Images:
-    """Normal noise plus a plane wave whose two frequencies are the class's; its phase, in every
-    channel, is the image's own.
-    """
+    """Normal noise plus a plane wave: frequencies are the class's, phases the image's own."""
     config = find_model("cnn", description.model).config
     channels, size, _ = config.image_shape
     rng = np.random.default_rng((description.seed, 5))
@@ -118,9 +116,7 @@ def gratings(description: TrainedModel) -> Images:
 
 
 def sentences(description: TrainedModel) -> SentencePairs:
-    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a
-    ValueError if it has too few.
-    """
+    """Draw pairs of at most `longest` words a side from the corpus; ValueError: too few."""
     config = find_model("nmt", description.model).config
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     corpus = encode_corpus(text, config.source_vocabulary, config.target_vocabulary)
@@ -175,9 +171,7 @@ class _Placed:
 
 
 class ModelProblem:
-    """See `TrainedModel`. `gradient` gives the same bits for the same arguments on a CPU; a GPU's
-    libraries do not promise it.
-    """
+    """See `TrainedModel`. On a CPU `gradient` gives the same bits for the same arguments."""
 
     dtype = np.dtype(np.float32)
 
@@ -200,9 +194,7 @@ class ModelProblem:
         return self.gradient_tensor(parameters, worker, draw).cpu().numpy().copy()
 
     def gradient_tensor(self, parameters: np.ndarray | Tensor, worker: int, draw: int) -> Tensor:
-        """The same on the worker's device, from parameters on any; the next gradient overwrites
-        it.
-        """
+        """As `gradient`, on the worker's device; the next gradient overwrites it."""
         with self._on(worker) as placed:
             placed.flat.copy_(torch.as_tensor(parameters))
             placed.gradients.zero_()
@@ -217,9 +209,7 @@ class ModelProblem:
         return self._mean(parameters, rows, lambda placed, batch: placed.module(batch))
 
     def error(self, parameters: np.ndarray) -> float | None:
-        """Share of test images, or of the words of test sentences given those before them, that are
-        told wrong.
-        """
+        """Share of test images, or of test sentences' words given those before, told wrong."""
         d = self.description
         rows = np.arange(d.rows, d.rows + d.test_rows)
         return self._mean(
@@ -243,9 +233,7 @@ class ModelProblem:
 
     @contextmanager
     def _on(self, worker: int) -> Iterator[_Placed]:
-        """The model on the worker's device, with one thread of the host: sums then have one order,
-        and processes do not compete.
-        """
+        """Give the model on the worker's device, with one host thread: sums have one order."""
         device = torch.device("cpu")
         if self.description.device == "cuda":
             count = torch.cuda.device_count()

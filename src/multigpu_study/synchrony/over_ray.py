@@ -27,9 +27,7 @@ from multigpu_study.synchrony.server import Server
 
 
 class RayWorker:
-    """One actor's work. `skip` runs in a thread of its own, so that it can end a wait of
-    `batch`.
-    """
+    """Work of one actor. `skip` runs in a thread of its own, so that it can end `batch`'s wait."""
 
     def __init__(self, text: str, worker: int) -> None:
         self.experiment = ProtocolExperiment.model_validate_json(text)

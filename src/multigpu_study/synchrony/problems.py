@@ -40,9 +40,7 @@ class Description(Strict):
 
 
 class Batches:
-    """The rows of every batch, from the description alone. Draws are made by the block: making a
-    generator takes longer than a draw.
-    """
+    """Rows of every batch, by the description alone, drawn by the block, which is faster."""
 
     BLOCK = 32
 
@@ -207,9 +205,7 @@ class LinearProblem:
 
 
 class Classification:
-    """Rows with labels, a network, and its mean cross entropy in nats. Rows beyond the
-    description's are those to test on.
-    """
+    """Labelled rows, a network and its mean cross entropy, nats; further rows are for tests."""
 
     dtype = np.dtype(np.float64)
 

@@ -29,9 +29,7 @@ BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
 
 
 class GradientTask(NamedTuple):
-    """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version`
-    updates.
-    """
+    """A worker's `ticket`-th batch (from 0), computed on the parameters after `version` updates."""
 
     worker: int
     ticket: int
@@ -57,9 +55,7 @@ class CannotContinue(RuntimeError):
 
 
 def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None) -> int:
-    """K, the gradients of one update: P for sync and 1 for async, where it may be left out.
-    ValueError: it does not suit both.
-    """
+    """K: P for sync and 1 for async, where it may be left out. ValueError: it suits not both."""
     fixed = {"sync": workers, "async": 1}.get(protocol)
     if fixed is not None:
         if gradients not in (None, fixed):
@@ -137,9 +133,7 @@ class Coordinator:
         return Decision(update, cancelled, self._start(self.alive))
 
     def left(self, worker: int) -> GradientTask | None:
-        """A worker ended: the batch it was computing (it is told) is lost, gradients that had
-        arrived stay.
-        """
+        """End a worker: return the batch that is lost with it; gradients that had arrived stay."""
         self.alive.discard(worker)
         job = self.running.pop(worker, None)
         self.lost += job is not None

@@ -134,9 +134,7 @@ def _work(
 
 
 class Processes:
-    """The workers as the server has them: one whose pipe breaks is gone. When it is left as a
-    context they have ended.
-    """
+    """The server's workers: one whose pipe breaks is gone; all end when the context is left."""
 
     def __init__(self, experiment: ProtocolExperiment, exchange: SharedMemory) -> None:
         # spawned, not forked: the process that starts a run may hold threads and a framework, and
@@ -220,9 +218,7 @@ class Processes:
 
 
 def check_real(experiment: ProtocolExperiment, engine: Engine, other: str) -> None:
-    """Refuse (ValueError) what is not for the real clock and this engine, but for the `other`
-    function.
-    """
+    """Refuse (ValueError) what is not for the real clock and this engine; `other` runs it."""
     if experiment.clock != "real":
         raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
     if experiment.engine != engine:

@@ -50,9 +50,7 @@ ARRIVED, LEFT = 0, 1
 
 
 class Event(NamedTuple):
-    """One line of a log: what happened (ARRIVED, LEFT) to which worker; `ticket` and `version` of
-    the batch that arrived, else -1.
-    """
+    """A log's line: ARRIVED or LEFT, the worker; `ticket`, `version` of what arrived, else -1."""
 
     kind: int
     worker: int
@@ -195,9 +193,7 @@ class Server:
         )
 
     def end(self, end_s: float) -> Self:
-        """The run is over: its curve is evaluated, which takes time, and its parameters come to the
-        host.
-        """
+        """End the run: evaluate its curve, which takes time; bring its parameters to the host."""
         self.end_s = end_s
         if self.problem is not None:
             if not self._taken or self._taken[-1][1] != self.coordinator.version:

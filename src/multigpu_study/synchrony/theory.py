@@ -80,9 +80,7 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
 
 
 def measured_law(record: SynchronyRecord) -> Empirical:
-    """The times of the batches of a real run, all its workers' together. ValueError: the Record has
-    none.
-    """
+    """Times of a real run's batches, all workers' together. ValueError: the Record has none."""
     times = tuple(
         time for worker in (record.result.batch_times_s if record.result else []) for time in worker
     )

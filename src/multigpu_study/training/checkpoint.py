@@ -20,9 +20,7 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict[str, Any]) -> Path:
-    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the
-    new one.
-    """
+    """Replace the folder's checkpoint; whoever reads it finds the old one or the new one."""
     import torch
 
     buffer = io.BytesIO()
@@ -41,9 +39,7 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable,
-    damaged or of another run.
-    """
+    """Open a checkpoint: step, checked content; ValueError: unreadable, damaged, another run's."""
     try:
         with open(path, "rb") as file:
             header, content = json.loads(file.readline()), file.read()

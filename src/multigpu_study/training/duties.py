@@ -46,9 +46,7 @@ class Duties:
                 tensor.copy_(sent)
 
     def build(self, context: Context) -> Trainer:
-        """2. Synchronised gradients: the trainer of the placement, whose step merges what all
-        replicas computed.
-        """
+        """2. Synchronised gradients: the placement's trainer, whose step merges all replicas'."""
         return build_trainer(context)
 
     def shard(self, rank: int) -> int:
@@ -56,9 +54,7 @@ class Duties:
         return rank
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
-        """4. A schedule that knows how many replicas there are (as far as the Run asks for it):
-        step -> rate.
-        """
+        """4. A schedule, step -> rate, that knows of the replicas if the Run asks for it."""
         return schedule_of(training, steps_per_epoch).rate
 
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
@@ -147,9 +143,7 @@ class CoverageAudit:
 
 
 class Evidence:
-    """Of one TrainingRun, on every rank. agree: whether all replicas that must be equal were so at
-    every stop.
-    """
+    """Evidence of one TrainingRun. agree: whether replicas that must be equal always were."""
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
         self.schedule = schedule_of(training, source.steps_per_epoch)

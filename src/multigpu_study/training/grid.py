@@ -42,9 +42,7 @@ def joined_placements(unit: str = "images") -> list[str]:
 
 
 def placed(name: str) -> dict[str, str]:
-    """Fields of a Run under this placement in PyTorch: a process a device, or one for all where it
-    has no other shape.
-    """
+    """Fields of a PyTorch Run: a process a device, or one for all where that is its only shape."""
     shapes = {
         engine.processes for engine in find_placement(name).engines if engine.framework == "torch"
     }
@@ -65,9 +63,7 @@ def told_apart(names: list[str], model: str) -> list[str]:
 
 
 def staged_twins() -> dict[str, str]:
-    """Every placement that computes with variables one step old -> the joined one that differs from
-    it in nothing else but tables.
-    """
+    """Staged placement -> the joined one that differs from it in nothing else but tables."""
     left_out = NAMING | TABLES | {"staged", "semantics"}
     rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
     staged = sorted(name for name, row in placements().items() if row.staged)
@@ -90,9 +86,7 @@ class PlannedTraining(Planned[TrainingRun]):
 
 
 def joined_over() -> int:
-    """GPUs that share a global batch where the batch is the question, or the placement: four, or
-    two on a machine without so many.
-    """
+    """GPUs that share a global batch: four, or two on a machine without so many."""
     return 2 if 0 < gpu_count() < 4 else 4
 
 

@@ -20,9 +20,7 @@ from multigpu_study.training.schedule import global_batch
 
 
 class History(Data):
-    """Per step: joined loss, seconds since the first step, rate. diverged: why it cannot go on, or
-    "".
-    """
+    """Per step: joined loss, seconds since the first, rate. diverged: why it cannot go on."""
 
     model_config = ConfigDict(frozen=False)
 
@@ -85,9 +83,7 @@ def _figures_of(each: Evaluation) -> dict[str, Any]:
 def measurement(
     training: TrainingRun, parts: Sequence[Mapping[str, Any]], total_s: float
 ) -> TrainingMeasurement:
-    """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps
-    were no training.
-    """
+    """The Record's measurement; DidNotTrain: why a duty was not done, or steps trained nothing."""
     if fault := next((part["fault"] for part in parts if part["fault"]), None):
         raise DidNotTrain(fault)
     first, history = parts[0], History.model_validate_json(parts[0]["history"])

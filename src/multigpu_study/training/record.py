@@ -14,9 +14,7 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 
 
 class Evaluation(Data):
-    """The model after `step` steps, on held-out data. samples: that all replicas had trained on.
-    seconds: of training until then.
-    """
+    """Scores after `step` steps, `samples` of all replicas and `seconds` of training."""
 
     step: int
     samples: int

@@ -50,9 +50,7 @@ class TrainingRun(Spec):
 
     @property
     def pace(self) -> int:
-        """Steps of one device that a step stands for in samples: N under weak scaling, 1 under
-        strong.
-        """
+        """One device's steps that have a step's samples: N under weak scaling, 1 under strong."""
         return self.run.devices if self.run.scaling == "weak" else 1
 
     def budget(self, steps_per_epoch: int | None) -> int:

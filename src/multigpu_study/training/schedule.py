@@ -51,9 +51,7 @@ def base_rate_of(training: TrainingRun) -> float:
 
 
 def schedule_of(training: TrainingRun, steps_per_epoch: int | None) -> Schedule:
-    """The rate of every step. steps_per_epoch: of all replicas together; None where the input has
-    no epochs.
-    """
+    """The rate of every step. steps_per_epoch: of all replicas; None: the input has no epochs."""
     base = base_rate_of(training)
     peak = base
     if training.rate_scaling == "linear":

@@ -178,9 +178,7 @@ class TrainingSession(Session):
         ]
 
     def _account(self, window: TimedWindow, stop: int) -> str | None:
-        """Put together what all replicas know of the steps up to `stop`; why they were no joint
-        training, or None.
-        """
+        """Join what replicas know of the steps up to `stop`; why they were no training, or None."""
         mine = [
             {
                 "losses": torch.stack([step[place] for step in window.results])

@@ -21,9 +21,7 @@ SCALE = ("scale", "tracker", "left_out")
 
 
 class Tower:
-    """One replica of a trainer, which may have several in this process: what it holds, and what
-    updates that.
-    """
+    """One of a trainer's replicas in this process: what it holds, and what updates that."""
 
     def __init__(self, trainer: Trainer, rank: int) -> None:
         self.trainer = trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
@@ -40,16 +38,12 @@ class Tower:
 
     @property
     def shares_slots(self) -> bool:
-        """Whether every replica keeps copies of all optimizer states that must be equal, and not a
-        stretch of its own.
-        """
+        """Whether every replica keeps equal copies of all optimizer states, not a stretch."""
         return self.replicated and not isinstance(self.trainer, ShardedUpdateTrainer)
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether there is something between steps that must be equal on all replicas: copies of
-        all variables, or staged ones.
-        """
+        """Whether variables, or staged copies, must be equal on all replicas between steps."""
         return self.replicated or (self.replicas > 1 and bool(self.staged()))
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -67,9 +61,7 @@ class Tower:
         return self.trainer.full_values(self.rank)
 
     def copies(self) -> list[Tensor]:
-        """Variables and floating-point buffers that must be equal on all replicas, in one order;
-        none where they need not.
-        """
+        """Variables and float buffers that must be equal on all replicas, in one order."""
         if not self.replicated:
             return []
         buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
@@ -88,15 +80,11 @@ class Tower:
         ]
 
     def weights(self) -> list[Tensor]:
-        """Variables, or staged copies of them, that must be equal on all replicas (running
-        statistics differ once they train).
-        """
+        """Variables, or staged copies, that must be equal on all replicas."""
         return [value for _, value in self.owned()] if self.replicated else self.staged()
 
     def make_rates_tensors(self) -> None:
-        """Keep rates on the device, where a captured step reads them at every replay. Before the
-        first capture.
-        """
+        """Keep rates on the device, where replays read them. Call it before the first capture."""
         for group in self.groups():
             group["lr"] = torch.tensor(
                 float(group["lr"]), device=self.device.torch, dtype=torch.float32
@@ -111,18 +99,14 @@ class Tower:
                 group["lr"] = rate
 
     def rate_mark(self) -> float | Tensor | None:
-        """The rate that its optimizers hold now (to be read later, where it is on the device); None
-        where it updates nothing.
-        """
+        """The rate that optimizers hold now, perhaps on the device; None: it updates nothing."""
         rates = [group["lr"] for group in self.groups()[:1]]
         return next(
             (rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None
         )
 
     def clip_updates(self, most: float) -> None:
-        """From now on merged gradients whose joint norm is larger than this shrink together to it
-        (004: `max_gradient_norm`).
-        """
+        """Shrink merged gradients from now on to this joint norm (004: `max_gradient_norm`)."""
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -189,9 +173,7 @@ def replicas_of(trainer: Trainer) -> list[Tower]:
 
 
 def checksum(tensors: list[Tensor]) -> list[int]:
-    """The sum of each tensor's bits as integers: two replicas with equal bits agree, computed where
-    the tensors are.
-    """
+    """Sum each tensor's bits as integers, where it is: replicas with equal bits agree."""
     found = []
     for tensor in tensors:
         plain = tensor.detach().contiguous()

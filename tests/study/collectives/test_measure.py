@@ -17,7 +17,7 @@ from multigpu.records.collective import CollectiveStore
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.summary import LEFT
 from multigpu.runner.sweep import make_plan
-from multigpu.spec.collective import CollectiveRun, runs_in_order
+from multigpu.spec.collective import CollectiveRun
 from multigpu.spec.errors import Unsupported
 from multigpu_study.collectives.bench import Bench, expected_sum, symmetric_buffer, values
 from multigpu_study.collectives.experiment import (

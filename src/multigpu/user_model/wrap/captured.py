@@ -255,9 +255,7 @@ def in_words(structure: Structure) -> str:
 
 
 class Trial:
-    """Steps from one and the same state, kept on the host: two eager ones and then a captured one,
-    of which one is to stand.
-    """
+    """Steps from one state, kept on the host: two eager, one captured, of which one stands."""
 
     def __init__(self, step: Step, randomness: Randomness) -> None:
         self.step = step

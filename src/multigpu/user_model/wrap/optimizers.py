@@ -181,9 +181,7 @@ class Update:
             torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
 
     def fixed(self) -> tuple[Any, ...]:
-        """Return the settings of groups that a captured step holds for good: all but rates on the
-        device.
-        """
+        """Return the groups' settings that a capture holds fixed: all but rates on the device."""
         return tuple(
             tuple(
                 (name, value)

@@ -199,9 +199,7 @@ class Placed:
         yield
 
     def local_tensors(self) -> list[Tensor]:
-        """Return the tensors that this rank holds: its (parts of) parameters, masters and buffers,
-        on the device.
-        """
+        """Return this rank's tensors on the device: (parts of) parameters, masters, buffers."""
         held = [local(each.detach()) for each in self.parameters.values()]
         held += [each.detach() for each in self.masters.values()]
         return held + list(self.module.buffers())

@@ -67,9 +67,7 @@ class Step:
                 part.training = mode
 
     def weights(self, parts: list[Any]) -> list[Tensor | float]:
-        """Return the factors of each part's mean loss, so that DDP's and FSDP's mean over the ranks
-        is the mean over all samples.
-        """
+        """Return each part's factor, so that the mean over ranks is the mean over all samples."""
         counts = [self.count(part) for part in parts]
         if self.group.size == 1 and not any(isinstance(each, Tensor) for each in counts):
             total = sum(counts)
@@ -146,9 +144,7 @@ def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
 
 
 class Randomness:
-    """The device's generator: seeded for each step and rank where a seed was given, saved and put
-    back around steps that are run twice.
-    """
+    """The device's generator, seeded for each step and rank where a seed was given."""
 
     def __init__(self, device: torch.device, rank: int, seed: int | None) -> None:
         self.rank = rank

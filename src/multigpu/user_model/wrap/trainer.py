@@ -119,9 +119,7 @@ class ModelTrainer:
 
     @property
     def model(self) -> nn.Module:
-        """The module that was given, trained in place (under FSDP2 its parameters are sharded, and
-        all ranks must call it together).
-        """
+        """The module given, trained in place; under FSDP2 sharded: all ranks call it together."""
         return self.placed.module
 
     @property

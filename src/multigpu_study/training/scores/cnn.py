@@ -18,9 +18,7 @@ BATCH = 500
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """loss: mean cross entropy over the held-out images (a ValueError: there are none); accuracy:
-    share whose largest logit is right.
-    """
+    """loss: mean cross entropy of held-out images (ValueError: none); accuracy: share right."""
     pictures = source.held_out()
     if pictures is None:
         raise ValueError(

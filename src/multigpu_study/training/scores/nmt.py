@@ -108,9 +108,7 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
 
 
 def held_out_of(run: Run, source: Source) -> PieceCorpus:
-    """The corpus of a source that holds catalogs out; a ValueError that names those that do where
-    this one does not.
-    """
+    """The corpus of a source that holds catalogs out; a ValueError names those that do."""
     if not isinstance(source, PieceText):
         raise ValueError(
             f"inputs {run.inputs!r} hold nothing out to score with: choose one of"
@@ -120,9 +118,7 @@ def held_out_of(run: Run, source: Source) -> PieceCorpus:
 
 
 def translate(module: Nmt, corpus: PieceCorpus, sources: Sequence[Sequence[int]]) -> list[str]:
-    """Greedy translations as text; broken off after twice the source's longest sentence, at most
-    100 pieces.
-    """
+    """Translate greedily; ends after twice the longest source sentence, at most 100 pieces."""
     longest = min(LONGEST, 2 * max(map(len, sources)))
     return [
         corpus.target_pieces.decode(answer) for answer in greedy(module, sources, longest, TOGETHER)
@@ -169,9 +165,7 @@ def _batch(
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of a corpus, 0 to 100: sacrebleu's defaults, one reference each; a ValueError where
-    there are none, or not as many.
-    """
+    """BLEU of a corpus, 0 to 100, by sacrebleu's defaults; ValueError: not as many references."""
     import sacrebleu
 
     if not references or len(translations) != len(references):

@@ -46,16 +46,12 @@ class DeepconnConfig:
 
     @property
     def flat(self) -> int:
-        """Features of a tower after pooling, position by position: 7,970 at the document's
-        sizes.
-        """
+        """Features of a tower after pooling, position by position; 7,970 in the document."""
         return (self.positions - self.pool + 1) * self.filters
 
 
 def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
-    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel
-    [outputs, inputs].
-    """
+    """The table; per tower a convolution [filters, embedding, width] and a dense [out, in]."""
 
     def glorot(fan_in: int, fan_out: int) -> Init:
         return Init("uniform", sqrt(6 / (fan_in + fan_out)))
@@ -114,16 +110,12 @@ def memory_passes_per_review(config: DeepconnConfig) -> float:
 
 
 def epoch_steps(global_batch: int) -> int:
-    """Steps of a pass over document 003's rows, Amazon Instant Video's but for held-out users: 824
-    at its batch of 32.
-    """
+    """Steps of a pass over document 003's 26,352 training rows: 824 at its batch of 32."""
     return -(-26_352 // global_batch)
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
-    """The description of one two-tower model; a ValueError where its texts are too short for a
-    window of the maximum.
-    """
+    """Describe a two-tower model; ValueError: texts are too short for a window of the maximum."""
     if config.flat < 1:
         raise ValueError(
             f"{name} reads {config.length} words: its convolution and maximum need at least"
@@ -259,9 +251,7 @@ def stages_of(
 def through_tower(
     stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any
 ) -> Any:
-    """One text of each row through all stages of its tower, whatever the framework: (B, length,
-    embedding) -> (B, dense).
-    """
+    """Pass a text of each row through its tower: (B, length, embedding) -> (B, dense)."""
     for stage in ("conv", "pool", "flatten", "dense"):
         text = stages[f"{tower}_{stage}"](values, [text], [])
     return text

@@ -36,9 +36,7 @@ def _vocabulary_size(model: Model) -> int:
 
 
 class DrawnReviews(Source):
-    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5;
-    one batch a shard, in every step.
-    """
+    """Words drawn evenly, texts full, ratings from 1 to 5; one batch a shard, in every step."""
 
     label = "synthetic"
     period = 1

@@ -45,9 +45,7 @@ class Deepconn(StepModule):
     def loss(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """Of ratings (B,), floating-point; rows of the table are (B, 2 x length, embedding): the
-        user's text and then the item's.
-        """
+        """Sum errors of ratings (B,); rows: (B, 2 x length, embedding), user's text first."""
         values = {name: tf.cast(value, self.form.compute) for name, value in values.items()}
         texts = tf.split(tf.cast(rows[TABLE], self.form.compute), 2, 1)
         user, item = (

@@ -37,16 +37,12 @@ def joined(user: Tensor, item: Tensor) -> Tensor:
 
 
 def build(model: Model) -> nn.Module:
-    """The module of a two-tower model, its parameters uninitialised (and on the meta device if
-    built under it).
-    """
+    """The module of a two-tower model, its parameters uninitialised."""
     return Deepconn(model)
 
 
 class Deepconn(nn.Module):
-    """Sum of a shard's squared errors over its rows; parameters are the description's variables,
-    name by name.
-    """
+    """Sum of a shard's squared errors; parameters are the description's variables by name."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -4,14 +4,8 @@ from typing import Any
 
 import pytest
 
-from multigpu.spec.collective import (
-    CollectiveRun,
-    parse_size,
-    repetition,
-    runs_in_order,
-    size_text,
-    sizes_in_order,
-)
+from multigpu.spec.collective import CollectiveRun, repetition, size_text
+from multigpu_study.collectives.order import parse_size, runs_in_order, sizes_in_order
 from tests.refusals import refused
 
 KIB, MIB = 2**10, 2**20
