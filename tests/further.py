@@ -46,6 +46,7 @@ def asked(request: pytest.FixtureRequest, argument: str, test: str = "") -> set[
     return {
         item.callspec.params[argument]
         for item in request.session.items
-        if item.path == request.path and test in (item.originalname, "")  # type: ignore[attr-defined]
+        if isinstance(item, pytest.Function) and item.path == request.path
+        if test in (item.originalname, "")
         if argument in getattr(getattr(item, "callspec", None), "params", ())
     }
