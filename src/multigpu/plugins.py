@@ -114,8 +114,7 @@ class PluginRegistry(Mapping[str, Value]):
     What cannot be used says why when it is asked for, a ValueError; whoever goes through all is
     spared it, and standard error says why.
     of: what an entry point must name. taken: names that this package uses itself. use: makes the
-        value of what an entry point names and of
-    its module's name; it may refuse.
+        value of what an entry point names and of its module's name; it may refuse.
     """
 
     def __init__(

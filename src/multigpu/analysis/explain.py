@@ -47,16 +47,14 @@ WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copie
 class Explanation:
     """All that Records say of one point, `row`; seconds are of one step.
     baselines: by name, one_best (one device at its best), one_same (the same placement on one
-        device), independent (replicas that share
-    nothing on as many devices), kept (batches that stay on the device): the counterpart's row with
-    ratio (the point's rate over it) and of_ideal (over the devices too where the counterpart is one
-    device), each with bounds.
+        device), independent (replicas that share nothing on as many devices), kept (batches that
+        stay on the device): the counterpart's row with ratio (the point's rate over it) and
+        of_ideal (over the devices too where the counterpart is one device), each with bounds.
     parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced.
         traces: keys of the traced Runs.
     bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of
-        `faster`. trace: the command that traces the
-    point, "" where one was. alone_s: what the device computes in such a step of independent
-        replicas; None where none was traced.
+        `faster`. trace: the command that traces the point, "" where one was. alone_s: what the
+        device computes in such a step of independent replicas; None where none was traced.
     """
 
     row: pd.Series

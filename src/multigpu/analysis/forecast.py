@@ -256,8 +256,7 @@ def forecast(
     these points or others like them.
 
     Returns a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high
-        (95%; NaN without residuals), seconds of
-    each of PARTS, slope (x or h as fitted).
+        (95%; NaN without residuals), seconds of each of PARTS, slope (x or h as fitted).
     """
     table, found_s, one_s = _drawn(points, devices, links, residuals, draws)
     table = table.assign(efficiency=table["computation_s"] / table["step_s"])
@@ -336,10 +335,9 @@ def held_out(
 def widening_of(others: Sequence[HeldOutCount | None]) -> float:
     """By what a band is widened, from what other lines' held-out counts missed: split conformal
     prediction; at least 1. A bootstrap over launches and noise knows nothing of what the model
-    lacks. The factor would have made 95% of the others' bands wide
-    enough: the ceil(0.95 (n + 1))-th smallest of n finite misses, at most the largest. If a line's
-        miss is as likely as any other's to be
-    among the largest, its band holds with that chance (Lei et al. 2018,
+    lacks. The factor would have made 95% of the others' bands wide enough: the ceil(0.95 (n +
+    1))-th smallest of n finite misses, at most the largest. If a line's miss is as likely as
+    any other's to be among the largest, its band holds with that chance (Lei et al. 2018,
     doi:10.1080/01621459.2017.1307116, scaled by each band's width).
     """
     known = sorted(

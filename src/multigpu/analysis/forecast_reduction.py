@@ -2,9 +2,8 @@
 measured or assumed: formulas, nothing fitted.
 
 S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's
-    link carries one way inside a node,
-W: between nodes, a device; a node's links to others carry g W together. H: bytes/s of a device's
-    link to its host.
+    link carries one way inside a node, W: between nodes, a device; a node's links to others carry g
+    W together. H: bytes/s of a device's link to its host.
 
 | merge | inside a node | between nodes |
 |---|---|---|
@@ -52,10 +51,9 @@ class NoFormula(ValueError):
 @dataclass(frozen=True)
 class Demand:
     """Bytes that one replica's step moves, whatever the number of devices. reduced: handed to an
-    all-reduce. copied: sent to every other replica. host: to and from the
-        host. pulled, pushed: of each variable,
-    from and to where it lives. elements: by which they are spread; none: all live on the first.
-        overlaps: merging begins in backward.
+    all-reduce. copied: sent to every other replica. host: to and from the host. pulled, pushed:
+    of each variable, from and to where it lives. elements: by which they are spread; none: all
+    live on the first. overlaps: merging begins in backward.
     """
 
     reduced: float = 0.0

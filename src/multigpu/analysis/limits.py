@@ -155,9 +155,8 @@ def sent_share(kind: str, devices: int) -> float:
     """Bytes that each of `devices` devices must send at least, over the bytes that all of them hand
     to a collective.
     An all-reduce of S bytes a device: 2 (P-1)/P S (Patarasuk and Yuan 2009), so 2 (P-1)/P^2 of the
-        P S handed over; a reduce-scatter half
-    of it. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1
-    others, (P-1)/P A.
+        P S handed over; a reduce-scatter half of it. An all-gather, in which P devices bring A
+        bytes together: each part of A/P goes to P - 1 others, (P-1)/P A.
     """
     return (
         {"all_reduce": 2 / devices, "reduce_scatter": 1 / devices, "all_gather": 1.0}[kind]

@@ -223,9 +223,8 @@ def drawn(
     """The picture with its title, an axis a panel, the key below, its words, and the data of the
     columns shown.
     height_in: of an axis, and more for each of its names. names: the column of names down the side
-        of each axis, which then share what is
-    below them; without, what is beside them. columns: of axes at most; 1: each axis has a scale of
-    its own.
+        of each axis, which then share what is below them; without, what is beside them. columns: of
+        axes at most; 1: each axis has a scale of its own.
     """
     if rows.empty:
         raise Missing("no row to draw")

@@ -129,9 +129,8 @@ def lines(
     """A line a hue over counts (or, with "x" not in `log`, any number), with the interval of each
     point; ValueError: over seven in a panel.
     ideal: "x" draws y = x as a thin line (perfect scaling). log: which axes are logarithmic: "x",
-        "y", "xy" or "". at: name -> height of a
-    horizontal line with that name (a limit). xform: how the axis writes x where it is no count
-    ("bytes"), at five to seven of its values.
+        "y", "xy" or "". at: name -> height of a horizontal line with that name (a limit). xform:
+        how the axis writes x where it is no count ("bytes"), at five to seven of its values.
     """
     colours, markers = hues(rows, hue)
 

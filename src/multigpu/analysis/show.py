@@ -115,11 +115,10 @@ def table(
     """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than
     its column.
     columns: "placement | devices | kept = ratio:percent interval": the frame's columns, with a
-        heading and a form (`estimate.FORMS`) where
-    these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
-    by: a column whose values stand as
-    headings between blocks of rows. link: where all of these rows stand in the explorer, as its
-        query ("model=resnet50").
+        heading and a form (`estimate.FORMS`) where these are not the usual ones (`words.COLUMNS`);
+        or a template, "batch = {batch_size} per GPU".
+    by: a column whose values stand as headings between blocks of rows. link: where all of these
+        rows stand in the explorer, as its query ("model=resnet50").
     Missing: there is no row. ValueError: a name is no column, or no form.
     """
     if rows.empty:

@@ -66,12 +66,10 @@ def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
     """Return the quantities that the document gives of one step; nothing where a replica's forward
     or backward is not known. computation_s, merge_s, update_s: spans over all replicas;
-    <part>_share: of their sum total_s.
-        launch_skew_s: `traces.launch_skew`.
+    <part>_share: of their sum total_s. launch_skew_s: `traces.launch_skew`.
     forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of
-        replicas.
-    update_s, and so every share, is NaN where an update begins before its backward (Adam's powers
-    of beta need no gradients).
+        replicas. update_s, and so every share, is NaN where an update begins before its backward
+        (Adam's powers of beta need no gradients).
     """
     computation, skew = passes_span(replicas), launch_skew(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
@@ -132,9 +130,8 @@ timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, bu
 mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did
 (nvprof's Time(%)).
 step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed
-    nothing (the GPU with most): at most what
-copies cost; copies_exposed: their share in all that it copied. sparse_share: of the sparse
-gradients' kernels in all that GPUs did;
+    nothing (the GPU with most): at most what copies cost; copies_exposed: their share in all that
+    it copied. sparse_share: of the sparse gradients' kernels in all that GPUs did;
 sparse_over_next: these over the dearest other kernel. The rest is document 000's profile
     (`PROFILE_QUANTITIES`).
 """

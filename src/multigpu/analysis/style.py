@@ -1,10 +1,9 @@
 """How things look: a placement keeps its colour, marker and place in every order on every page.
 
 Colours have a contrast of at least 3:1 on white and on the report's dark page (#121212), so figures
-need no second palette (`tests/multigpu/analysis/test_show.py` computes both). That leaves little
-lightness
-to tell them apart in grey: markers do that. The first four are of Okabe and Ito's palette for all
-    colour visions. Ink (text, axes, grid) is `currentColor` in the SVG.
+    need no second palette (`tests/multigpu/analysis/test_show.py` computes both). That leaves
+    little lightness to tell them apart in grey: markers do that. The first four are of Okabe and
+    Ito's palette for all colour visions. Ink (text, axes, grid) is `currentColor` in the SVG.
 """
 
 import hashlib

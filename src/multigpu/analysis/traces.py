@@ -9,10 +9,9 @@ seconds. A traced step of D seconds is taken apart on the replica that waited le
     D = compute + communication + host_copies + host_work + skew + launching
 
 compute: it computed. communication, host_copies: it did nothing but collectives and copies between
-    devices, or copies to or
-from the host. host_work: idle while the host gathers rows, merges or updates and no replica
-    computes. skew: idle for the
-step's launch skew. launching: idle otherwise, while the host launches kernels one by one.
+    devices, or copies to or from the host. host_work: idle while the host gathers rows, merges or
+    updates and no replica computes. skew: idle for the step's launch skew. launching: idle
+    otherwise, while the host launches kernels one by one.
 """
 
 from collections import defaultdict
@@ -197,9 +196,8 @@ def step_parts(
     """The parts of one traced step, s; they add up to the step's time (or the device's busy time,
     if that is longer).
     phases: those in which the host works itself (`host_phases`), while no replica is in forward or
-        backward: one process that dispatches
-    for all devices launches the passes of one in between the pulls of others. host_share: of
-    exposed copies' time, what is the host's.
+        backward: one process that dispatches for all devices launches the passes of one in between
+        the pulls of others. host_share: of exposed copies' time, what is the host's.
     """
     mine = waited_least(replicas)
     copies = mine.exposed_copies_s * host_share

@@ -148,9 +148,7 @@ def field_words(name: str, value: Any) -> str:
 
 
 def way_words(row: Any) -> str:
-    """How a point was carried out: "ddp, captured, fused loss"; what is usual is not
-    said.
-    """
+    """How a point was carried out: "ddp, captured, fused loss"; what is usual is not said."""
     parts = (
         write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name])
     )

@@ -1,6 +1,5 @@
-"""Export the names that the notebook of one experiment uses, for
-`from multigpu.report.pages import *`: no framework is loaded; each thing is documented where it is
-made.
+"""Export the names that the notebook of one experiment uses, for `from multigpu.report.pages import
+*`: no framework is loaded; each thing is documented where it is made.
 """
 
 from multigpu.analysis.answers import advising, explanation

@@ -13,11 +13,10 @@ Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchron
 
 class Facts(NamedTuple):
     """The meaning of a kind of semantics. words: for who compares rates. sentence: what the result
-    equals, with the row's own fields. is_equal_training: it trains the global batch's model,
-    exactly or within its tolerance.
-        replicas_agree: copies of a variable are equal
-    after every step. loss_is_shared: replicas' losses are shares of the joined mean; else each is a
-        mean over its own shard.
+        equals, with the row's own fields. is_equal_training: it trains the global batch's model,
+        exactly or within its tolerance. replicas_agree: copies of a variable are equal after every
+        step. loss_is_shared: replicas' losses are shares of the joined mean; else each is a mean
+        over its own shard.
     is_one_model: what all replicas learn comes together in one. is_reproducible: it is the same
         whoever comes first.
     """
