@@ -1,7 +1,7 @@
 """What a placement's picture and its words say, against the bytes that its row predicts."""
 
 import pytest
-from multigpu.placements.pictures import held, in_words, movement, runs_as
+from multigpu.placements.pictures import held, movement
 
 from multigpu.placements import find_placement, placements
 from multigpu.placements.row import Placement
@@ -78,17 +78,3 @@ def test_each_part_is_drawn_where_its_row_has_it() -> None:
     }
     assert [letter for letter, _, _ in held(mixed(), None)] == ["E"]
     assert [letter for letter, _, _ in held(mixed(), 0)] == ["V", "C", "U"]
-
-
-def test_words_name_each_part_and_each_engine() -> None:
-    assert in_words(mixed()) == (
-        "variables on the first GPU; embeddings in host memory; update on the first GPU; compute on"
-        " every GPU"
-    )
-    assert in_words(find_placement("pipeline")).endswith("compute each GPU its layers")
-    assert in_words(find_placement("tensor_split")).endswith("its part of every layer")
-    for row in ROWS:
-        words = runs_as(row)
-        assert ("while backward runs" in words) == row.overlap
-        for engine in row.engines:
-            assert all(form.replace("_", " and ") in words for form in engine.executions)
