@@ -27,7 +27,7 @@ def test_any_other_path_is_kept() -> None:
 
 
 def test_devices_are_counted_from_the_first_unless_they_are_named() -> None:
-    assert made(devices=3).chosen_devices == (0, 1, 2)
+    assert made(devices=3, prefetch=2).chosen_devices == (0, 1, 2)
     assert made(warmup_steps=10**6, timed_steps=10**6, batch_size=10**6).timed_steps == 10**6
     assert made(devices=2, device_ids="5,0").chosen_devices == (5, 0)
 
