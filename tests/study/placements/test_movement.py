@@ -1,12 +1,12 @@
 """What a placement's picture and its words say, against the bytes that its row predicts."""
 
 import pytest
-from multigpu.placements.pictures import held, movement
 
 from multigpu.placements import find_placement, placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads import find_model
+from multigpu_study.placements.pictures import held, movement
 
 ROWS = [row for row in placements().values() if row.compute == "replica"]
 HOST = {"host_to_device", "device_to_host"}
