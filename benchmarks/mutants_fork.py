@@ -3,6 +3,7 @@ of one that has not imported the package yet.
 """
 
 import gc
+import importlib
 import importlib.machinery
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from mutants_map import MARKS, WORDS, Mapping, ended, enter, test_files
 
+UNKNOWN = 99
 Outcome = tuple[str, str]
 """killed, timeout or survived; and the test that failed."""
 
@@ -178,8 +180,15 @@ class Fresh:
             else:
                 with_text(path, texts[1])
             judge = Judge(write)
+            try:
+                importlib.import_module(dotted(name))
+                importlib.import_module("tests.conftest")
+            except BaseException as error:
+                judge.told(f"importing: {type(error).__name__}: {error}"[:200])
+                os._exit(1)
             code = pytest.main([*WORDS, "-x", "-m", MARKS, *tests], plugins=[judge])
-            os._exit(int(judge.failed or code not in (0, 5)))
+            # a test that is not there is no verdict; that pytest itself breaks is one
+            os._exit(UNKNOWN if code == pytest.ExitCode.USAGE_ERROR and not judge.failed else code)
         os.close(write)
         try:
             code = ended(child, limit_s)
@@ -190,7 +199,16 @@ class Fresh:
         restore(self.tree)
         by = os.read(read, 4096).decode()
         os.close(read)
-        return ("timeout" if code is None else "killed" if code else "survived"), by
+        if code == UNKNOWN:
+            sys.exit(f"{path}: the map names tests that are not there")
+        killed = by or code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+        return ("timeout" if code is None else "killed" if killed else "survived"), by
+
+
+def dotted(name: str) -> str:
+    """Return the name by which a file below src is imported."""
+    parts = Path(name).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def with_text(path: Path, text: str) -> None:

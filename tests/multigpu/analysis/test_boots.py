@@ -269,3 +269,10 @@ def test_many_boots_tell_a_small_difference_between_them() -> None:
     found = over(one, other)
     assert found.value == pytest.approx(0.2) and found.freedom == 39
     assert found.variance == pytest.approx(1.5 * 40 / 39 * 2e-6 / 3 / 40)
+    # a rate on three boots: the form's spread with four degrees of freedom, its own with two more
+    shown = stats.tvar([1.0, 1.2, 0.9]) - 1e-6 / 3
+    terms = [(1e-6 / 9, 4), ((4 * EAGER**2 + 2 * shown) / 6 / 3, 6)]
+    total = sum(part for part, _ in terms)
+    freedom = total**2 / sum(part**2 / own for part, own in terms)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(total)
+    assert rate_half(side(a=1.0, b=1.2, c=0.9)) == pytest.approx(half)

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from multigpu.analysis import forecast_lines as of_records
+from multigpu.analysis.expected import _of_one
 from multigpu.analysis.forecast import (
     MOST,
     HeldOutCount,
@@ -30,10 +31,14 @@ from multigpu.analysis.forecast_reduction import (
     fullest,
     reduction_seconds,
 )
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.laws import Empirical
+from multigpu.analysis.points import points
+from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads import find_model
+from tests.factory import make_point
 from tests.refusals import refused
 
 LINKS = Links(100.0, node=8, between_bytes_per_s=10.0)
@@ -342,3 +347,19 @@ def test_counts_beyond_what_is_fitted_are_moved_by_errors_of_the_fit(
         assert moved.shape == (40, len(steps))
         expected = np.abs(missed) if len(steps) == 4 else [0.0]
         assert {*np.round(moved, 9).ravel()} == {*np.round(expected, 9)}
+
+
+def test_a_batch_that_was_not_measured_takes_as_many_steps_as_one_that_was() -> None:
+    """In parts, or a part of it; at worst a smaller batch takes as long as the measured one."""
+    job = {"workload": "cnn", "model": "resnet_tiny", "precision": "bf16"}
+    job["layout"] = "channels_last"
+    table = points(frame_of(make_point([1000.0, 1010.0, 990.0], devices=1, batch_size=32, **job)))
+    rate, noise = table.iloc[0]["rate"], table.iloc[0]["rate_high"] / table.iloc[0]["rate"]
+    for batch, parts, slower in ((32, None, 1), (16, None, 2), (64, 2, 1), (64, 4, 2)):
+        run = build_run(**job, placement="ddp", batch_size=batch, micro_steps=parts)
+        found = _of_one(run, table, LINKS)
+        assert found is not None and found.rate.value == pytest.approx(rate)
+        ends = (rate / max(noise, slower), rate * noise)
+        assert (found.rate.low, found.rate.high) == pytest.approx(ends)
+        assert ("with a batch of 32" in found.basis) == (batch != 32)
+    assert _of_one(build_run(**job, placement="ddp", batch_size=15), table, LINKS) is None

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from multigpu.analysis.limits import bound_units_per_s
-from multigpu.analysis.physics import beside_others, date_fault, machine_fault, physics
+from multigpu.analysis.physics import date_fault, machine_fault, physics
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.records.record import Record
 from multigpu.workloads import description_of
@@ -194,19 +194,3 @@ def test_a_record_is_measured_after_its_commit_and_before_now() -> None:
     assert fault("2026-01-02T02:49:00+00:00").endswith("is before its commit")
     assert fault("2025-01-01T00:00:00+00:00", commit="unknown") == ""
     assert fault("2024-12-31T00:00:00+00:00", commit="unknown").endswith("is before its commit")
-
-
-def test_one_launch_is_of_one_place_and_no_measurement_stands_twice() -> None:
-    first = images(launch_id="a.0")
-    same, later = (
-        images(launch_id="a.1", units_per_s=999.0, repeat=1),
-        images(repeat=2, launch_id="b"),
-    )
-    moved = same.model_copy(update={"boot": "another"})
-    found = [*beside_others([("x", first), ("y", same), ("z", later)])]
-    assert [(name, what) for name, what, _ in found] == [
-        ("z", "measured to the last digit what another was")
-    ]
-    assert [*beside_others([("x", first), ("x again", first), ("y", same)])] == []
-    ((name, what, _),) = beside_others([("x", first), ("y", moved)])
-    assert (name, what) == ("y", "a launch in two places")

@@ -281,7 +281,7 @@ def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_na
     whole = stacked("count", {"two": two, "eight": eight})
     assert (
         whole["count"] == whole["devices"].map({2: "two", 8: "eight"})
-    ).all() and whole.index.is_unique
+    ).all() and whole.index.tolist() == [*range(len(whole))]
     assert text(two.head(1), "{model}, {framework}: {devices}").tolist() == [
         "LSTM translator, PyTorch: two GPUs"
     ]

@@ -107,33 +107,12 @@ def test_of_many_small_parts_all_gathered_are_more_than_the_largest_four_times()
 
 
 def test_which_placements_a_model_fits_under() -> None:
-    """VGG-16 with momentum, 553.4 MB of variables; of ResNet-101 without, FSDP2 needs most where it
-    cuts the whole.
-    """
+    """VGG-16 with momentum, 553.4 MB of variables, of which one layer is three quarters."""
     fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
     runs = [
         build_run(placement=name, devices=8, **fields)
         for name in ("ddp", "zero1", "fsdp2", "replicated_copy")
     ]
-    one = build_run(placement="ddp", devices=1, **fields)
-    size = 4 * sum(variable.elements for variable in description_of(one).variables)
-    assert size == pytest.approx(553.4e6, rel=1e-3)
+    assert description_of(runs[0]).parameter_bytes == pytest.approx(553.4e6, rel=1e-3)
     peaks = {run.placement: most_kept(run, description_of(run)) for run in runs}
-    # one layer is three quarters of VGG
-    assert sorted(peaks, key=peaks.__getitem__) == [
-        "zero1",
-        "ddp",
-        "fsdp2",
-        "replicated_copy",
-    ]
-    assert (
-        peaks["ddp"] == 3 * size == most_kept(one, description_of(one))
-        and peaks["replicated_copy"] - peaks["ddp"] == 7 * size
-    )
-    assert peaks["zero1"] == pytest.approx((2 + 1 / 8) * size, rel=1e-3)
-    whole = build_run(
-        **fields | {"model": "resnet101_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8
-    )
-    assert most_kept(whole, description_of(whole)) == pytest.approx(
-        9 / 8 * 4 * sum(variable.elements for variable in description_of(whole).variables), rel=0.01
-    )
+    assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "ddp", "fsdp2", "replicated_copy"]

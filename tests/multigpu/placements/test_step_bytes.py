@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import ID_BYTES, predicted_bytes, scattered_together
 from multigpu.spec.model import Variable
@@ -89,3 +90,8 @@ def test_sparse_gradients_travel_as_rows_with_their_ids() -> None:
     }.items():
         row = find_placement(name)
         assert predicted_bytes(row, SMALL.variables, lookups, 4, rows) == expected
+    # updated on the first, where ids, rows and gradients go and the table comes and goes once
+    apart = {"name": "apart", "update": "gpu0", "reduction": "gpu0"}
+    row = Placement(**find_placement("exp4").model_dump() | apart)
+    expected = {"device_to_device": 2 * 68 + 10 * ID_BYTES + 4 * 12 + 6 * 12 + 2 * 120}
+    assert predicted_bytes(row, SMALL.variables, lookups) == expected

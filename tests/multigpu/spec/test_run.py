@@ -27,18 +27,9 @@ def test_any_other_path_is_kept() -> None:
 
 
 def test_devices_are_counted_from_the_first_unless_they_are_named() -> None:
-    assert made(devices=3).chosen_devices == (0, 1, 2)
+    assert made(devices=3, prefetch=2).chosen_devices == (0, 1, 2)
+    assert made(warmup_steps=10**6, timed_steps=10**6, batch_size=10**6).timed_steps == 10**6
     assert made(devices=2, device_ids="5,0").chosen_devices == (5, 0)
-
-
-def test_processes_find_in_their_environment_what_the_run_asks_for() -> None:
-    assert made().environment == {}
-    assert made(peer_access="off", nccl_ctas=8).environment == {
-        "NCCL_P2P_DISABLE": "1",
-        "NCCL_MAX_CTAS": "8",
-    }
-    assert made(batch_norm="fused").environment == {}
-    assert list(made(batch_norm="persistent").environment.values()) == ["1"]
 
 
 LEAST = {

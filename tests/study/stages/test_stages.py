@@ -1,15 +1,18 @@
 """Graphs of stages, what a step of them costs, and the search for the best placement."""
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from benchmarks.stage_search.pricing import HOST_MODELS, NOTHING, Pricing, copy_cost
 
 from multigpu.build import build_run
 from multigpu.placements.stage_split import RULES
 from multigpu.placements.step_bytes import step_bytes
+from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
 from multigpu.workloads import description_of, find_model
@@ -129,46 +132,12 @@ def test_the_documents_placements_and_what_they_move() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (
-            {"placement": "tower_per_gpu", "devices": 2, "scaling": "weak"},
-            "choose scaling 'strong'",
-        ),
-        ({"placement": "tower_per_gpu"}, "puts stages on 2 devices, not 1"),
-        ({"placement": "single", "devices": 2}, "uses at most 1 devices, not 2"),
-        ({"placement": "searched"}, "needs stage_devices"),
-        ({"placement": "single", "stage_devices": "00000000000"}, "takes no stage_devices"),
-        ({"placement": "searched", "devices": 2, "stage_devices": "01"}, "must be 11 digits"),
-        (
-            {"placement": "searched", "devices": 2, "stage_devices": "00000111111"},
-            "must stand on one device",
-        ),
-        (
-            {"placement": "searched", "devices": 2, "stage_devices": "02000000000"},
-            "there are 2, from 0",
-        ),
-        (
-            {"placement": "ddp", "processes": "per_device", "stage_devices": "0"},
-            "has no meaning for placement 'ddp'",
-        ),
-        ({"placement": "single", "precision": "bf16"}, "is not kept from stage to stage"),
-        (
-            {"placement": "single", "execution": "captured"},
-            "a CUDA graph of one process holds one device's memory",
-        ),
-        ({"placement": "single", "feed": "strings"}, "TensorFlow's table of strings"),
-        (
-            {"placement": "single", "workload": "nmt", "model": "nmt_tiny"},
-            "workload 'nmt' has none: choose deepconn",
-        ),
-        ({"placement": "single", "traced_from": 50}, "choose traced_steps"),
-        ({"placement": "single", "traced_from": 40, "traced_steps": 2}, "choose at least 41"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: str) -> None:
-    refused(words, build_run, **FIELDS | more)
+REFUSED = yaml.safe_load((Path(__file__).parent / "refused.yaml").read_text())
+
+
+@pytest.mark.parametrize(("more", "words"), REFUSED)
+def test_what_cannot_be_is_refused_in_one_sentence(more: str, words: str) -> None:
+    refused(words, build_run, **FIELDS | parse_fields(more.split()))
 
 
 def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:

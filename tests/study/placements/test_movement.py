@@ -6,7 +6,7 @@ from multigpu.placements import find_placement, placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads import find_model
-from multigpu_study.placements.pictures import held, in_words, movement, runs_as
+from multigpu_study.placements.pictures import held, movement
 
 ROWS = [row for row in placements().values() if row.compute == "replica"]
 HOST = {"host_to_device", "device_to_host"}
@@ -78,17 +78,3 @@ def test_each_part_is_drawn_where_its_row_has_it() -> None:
     }
     assert [letter for letter, _, _ in held(mixed(), None)] == ["E"]
     assert [letter for letter, _, _ in held(mixed(), 0)] == ["V", "C", "U"]
-
-
-def test_words_name_each_part_and_each_engine() -> None:
-    assert in_words(mixed()) == (
-        "variables on the first GPU; embeddings in host memory; update on the first GPU; compute on"
-        " every GPU"
-    )
-    assert in_words(find_placement("pipeline")).endswith("compute each GPU its layers")
-    assert in_words(find_placement("tensor_split")).endswith("its part of every layer")
-    for row in ROWS:
-        words = runs_as(row)
-        assert ("while backward runs" in words) == row.overlap
-        for engine in row.engines:
-            assert all(form.replace("_", " and ") in words for form in engine.executions)
