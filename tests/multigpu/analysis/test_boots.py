@@ -240,7 +240,7 @@ def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them(
     """And one pair more than there are: of 39 the largest alone is left out, of 20 none."""
     several = Sample("eager", (Boot("a", 2, 0.0), Boot("b", 4, 0.3), Boot("c", 1, 0.1)), 0.04, 5.0)
     once = several._replace(boots=(Boot("a", 1, 0.0), Boot("b", 1, 0.3)))
-    pairs = boots.repeated_points([several._replace(form=""), once, several, side(a=1.0)])
+    pairs = FITTED.repeated_points([several._replace(form=""), once, several, side(a=1.0)])
     assert pairs[["form", "point", "freedom", "least"]].to_numpy().tolist() == [
         ["eager", 2, 5.0, 2],
         ["eager", 2, 5.0, 1],
@@ -248,15 +248,15 @@ def test_two_boots_of_a_point_are_a_pair_and_the_spread_holds_95_of_100_of_them(
     assert pairs["apart"].tolist() == pytest.approx([0.3, 0.2])
     assert pairs["within"].tolist() == pytest.approx([0.04 * 3 / 4, 0.04 * 5 / 4])
     half = stats.t.ppf(0.975, 0.03**2 / (0.02**2 / boots.FREEDOM + 0.01**2 / 5)) * math.sqrt(0.03)
-    assert float(boots.width(0.1, 0.01, 5.0)) == pytest.approx(half)
+    assert float(FITTED.width(0.1, 0.01, 5.0)) == pytest.approx(half)
     many = pd.DataFrame(
         {"form": "eager", "apart": np.linspace(0.1, 0.5, 39), "within": 1e-4, "freedom": 8.0}
     )
     for count, place in ((39, -2), (20, -1), (3, -1)):
         own = many.head(count).sample(frac=1, random_state=1)
-        spread = boots.estimated(own)["eager"]
-        assert spread == pytest.approx(np.sort(boots.needed(own))[place])
-        held = own["apart"] <= boots.width(spread * (1 + 1e-9), own["within"], own["freedom"])
+        spread = FITTED.estimated(own)["eager"]
+        assert spread == pytest.approx(np.sort(FITTED.needed(own))[place])
+        held = own["apart"] <= FITTED.width(spread * (1 + 1e-9), own["within"], own["freedom"])
         assert held.sum() == count + 1 + place
 
 
