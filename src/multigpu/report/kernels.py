@@ -92,16 +92,17 @@ class KernelServer:
         self.process.communicate()
 
 
-class ForkedProvisioner(LocalProvisioner):  # type: ignore[misc]
+class ForkedProvisioner(LocalProvisioner):
     """Starts a kernel through the server of the moment."""
 
     server: KernelServer
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         self.cwd = str(kwargs.get("cwd") or Path.cwd())
+        manager: Any = self.parent
         environment = kwargs.get("env") or dict(os.environ)
-        self.process = self.server.start(self.parent.connection_file, self.cwd, environment)
-        self.pid = self.pgid = self.process.pid
+        kernel: Any = self.server.start(manager.connection_file, self.cwd, environment)
+        self.process, self.pid, self.pgid = kernel, kernel.pid, kernel.pid
         return self.connection_info
 
 
