@@ -113,6 +113,7 @@ class Contrast(Data):
         counterexample refutes; "any": one example suffices; "most": more than half decide. apart:
         fields whose values are scopes of their own, which may hold here only.
     models_at_least: different models needed before it can hold (or, with "any", be refuted).
+        steps_at_least: beyond the predicate's; earlier tests in the history name it.
     form: "ratio": as above. "share": of what the first `over` term has more than the second, how
         much is not in the same difference of the `under` terms (a cause's share of an added time).
         "pooled": mean squares of POOLED_FREEDOM degrees of freedom (F or chi-squared).
@@ -132,6 +133,7 @@ class Contrast(Data):
     count_at_least: int = Field(default=1, ge=1)
     across: Literal["same", "all", "any", "most"] = "same"
     models_at_least: int = Field(default=1, ge=1)
+    steps_at_least: int = 0
     paired: bool = False
     apart: tuple[str, ...] = ()
     form: Literal["ratio", "share", "pooled"] = "ratio"

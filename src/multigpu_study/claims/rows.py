@@ -94,7 +94,10 @@ def admitted(
     own = where(
         where(where(table, **dict(predicate.where)), **dict(contrast.where)), framework=frameworks
     )
-    least = {"warmup_steps": predicate.warmup_steps, "timed_steps": predicate.timed_steps}
+    least = {
+        "warmup_steps": predicate.warmup_steps,
+        "timed_steps": max(predicate.timed_steps, contrast.steps_at_least),
+    }
     own = own[
         np.logical_and.reduce([own[name].fillna(0).ge(count) for name, count in least.items()])
     ]
