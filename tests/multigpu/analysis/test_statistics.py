@@ -144,6 +144,20 @@ def test_launches_are_the_units_exactly_where_an_f_test_of_them_says_so():
     assert 10 < sum(decided) < len(decided) - 10
 
 
+@pytest.mark.parametrize(("chance", "units"), [(0.245, True), (0.255, False)])
+def test_a_chance_of_a_quarter_decides(chance, units):
+    """Two boots of two launches of two repeats: F of 2 and 4."""
+    apart = math.sqrt(stats.f.isf(chance, 2, 4) / 2)
+    logs = [sign * apart + own for sign in (1, -1, 1, -1) for own in (1, -1)]
+    found = log_samples(
+        np.exp(pd.Series(logs)),
+        pd.Series(0, range(8)),
+        pd.Series([*"aabbccdd"]),
+        pd.Series([*"xxxxyyyy"]),
+    )
+    assert found["log_freedom"].iloc[0] == (2 if units else 6)
+
+
 def test_a_product_of_rates_over_others_has_all_their_variance():
     """Welch's of two, with Satterthwaite's freedom; each row by itself."""
     sides = [
