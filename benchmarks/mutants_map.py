@@ -28,7 +28,8 @@ FILES = (
     "tests/multigpu/test_store.py",
     "tests/multigpu/test_packing.py",
     "tests/multigpu/test_conditions.py",
-    "tests/multigpu/equivalence/test_formulas.py",
+    "tests/study/placements/test_formulas.py",
+    "tests/study/placements/test_movement.py",
     "tests/multigpu/analysis",
     *(
         f"tests/multigpu/analysis/test_advise.py::{test}"

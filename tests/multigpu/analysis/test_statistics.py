@@ -110,38 +110,18 @@ def test_jitter_and_step_memory_by_hand_and_throughput_needs_time():
     )
 
 
-def test_launches_are_the_units_exactly_where_an_f_test_of_them_says_so():
-    """Against scipy, in 80 made-up groups of one to three boots, launches within them."""
-    random, decided = np.random.default_rng(5), []
-    for _ in range(80):
-        drift = random.choice([0.0, 0.5, 1.0, 2.0])
-        cells = [
-            (f"boot {boot}", f"launch {boot}.{launch}", random.normal(0, 1, random.integers(1, 5)))
-            for boot in range(random.integers(1, 4))
-            for launch in range(random.integers(1, 4))
-        ]
-        cells = [(boot, launch, own + drift * random.normal()) for boot, launch, own in cells]
-        rows = [(boot, launch, value) for boot, launch, own in cells for value in own]
-        table = pd.DataFrame(rows, columns=["boot", "launch", "log"])
-        n, launches, levels = len(table), len(cells), table["boot"].nunique()
-        if n == levels:
-            continue
-        middle = table.groupby("boot")["log"].transform("mean")
-        total = float(((table["log"] - middle) ** 2).sum())
-        within = sum(float(((own - own.mean()) ** 2).sum()) for _, _, own in cells)
-        units = False
-        if levels < launches < n:
-            ratio = (total - within) / (launches - levels) / (within / (n - launches))
-            units = bool(stats.f.sf(ratio, launches - levels, n - launches) < 0.25)
-            decided.append(units)
-        found = log_samples(
-            np.exp(table["log"]), pd.Series(0, table.index), table["launch"], table["boot"]
-        ).iloc[0]
-        freedom = launches - levels if units else n - levels
-        spread = (total - within) / freedom if units else total / freedom
-        assert found["log_freedom"] == freedom
-        assert found["log_variance"] == pytest.approx(spread / n, rel=1e-6)
-    assert 10 < sum(decided) < len(decided) - 10
+@pytest.mark.parametrize(("chance", "units"), [(0.245, True), (0.255, False)])
+def test_a_chance_of_a_quarter_decides(chance, units):
+    """Two boots of two launches of two repeats: F of 2 and 4."""
+    apart = math.sqrt(stats.f.isf(chance, 2, 4) / 2)
+    logs = [sign * apart + own for sign in (1, -1, 1, -1) for own in (1, -1)]
+    found = log_samples(
+        np.exp(pd.Series(logs)),
+        pd.Series(0, range(8)),
+        pd.Series([*"aabbccdd"]),
+        pd.Series([*"xxxxyyyy"]),
+    )
+    assert found["log_freedom"].iloc[0] == (2 if units else 6)
 
 
 def test_a_product_of_rates_over_others_has_all_their_variance():

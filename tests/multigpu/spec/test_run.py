@@ -21,11 +21,6 @@ def test_a_path_that_no_line_of_a_log_could_hold_is_refused(letter: str) -> None
     refused("is no text of a line in UTF-8", made, data=("good", f"a{letter}b"))
 
 
-def test_any_other_path_is_kept() -> None:
-    for letter in (" ", "!", "ä", "\ud7ff", "\ue000", "\U0001f600"):
-        assert made(data=(f"a{letter}b",)).data == (f"a{letter}b",)
-
-
 def test_devices_are_counted_from_the_first_unless_they_are_named() -> None:
     assert made(devices=3, prefetch=2).chosen_devices == (0, 1, 2)
     assert made(warmup_steps=10**6, timed_steps=10**6, batch_size=10**6).timed_steps == 10**6
