@@ -281,4 +281,4 @@ def test_the_tool_works_where_the_study_is_not_installed(selected: str) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50  # type: ignore[index]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 30  # type: ignore[index]
