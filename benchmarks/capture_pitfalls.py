@@ -17,8 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as finish
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -238,10 +237,17 @@ def outcome(told: list[dict[str, Any]], exit_code: int | None) -> str:
     return trained if exit_code == 0 else f"{trained}; process dies in the {at}"
 
 
-def tried(context: Any, attempt: Attempt, placement: str, ranks: int) -> tuple[str, float, str]:
-    """All ranks' try of one attempt: its outcome (the first rank's that is not right), the
-    greatest difference, and the error's first line.
+Try = tuple[str, float, str]
+"""Its outcome (the first rank's that is not right), the greatest difference, the error's first
+line."""
+
+
+def tried(context: Any, attempt: Attempt, placement: str, ranks: int, end: float) -> Try | None:
+    """All ranks' try of one attempt; None: all tries had to end, at `end` on the monotonic clock,
+    before this one told anything.
     """
+    if time.monotonic() >= end:
+        return None
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in range(ranks):
@@ -252,20 +258,24 @@ def tried(context: Any, attempt: Attempt, placement: str, ranks: int) -> tuple[s
             theirs.close()
             pipes.append(ours)
         told: list[list[dict[str, Any]]] = [[] for _ in pipes]
-        until, open_pipes = time.monotonic() + ATTEMPT_S, dict(zip(pipes, told, strict=True))
+        until = min(time.monotonic() + ATTEMPT_S, end)
+        open_pipes = dict(zip(pipes, told, strict=True))
         while open_pipes and (left := until - time.monotonic()) > 0:
             for pipe in wait(list(open_pipes), left):
                 try:
                     open_pipes[pipe].append(pipe.recv())
                 except EOFError:
                     del open_pipes[pipe]
+        cut_off = bool(open_pipes) and until == end
         for process in processes:
-            process.join(max(1.0, until - time.monotonic()))
+            process.join(0.0 if cut_off else max(1.0, until - time.monotonic()))
         ended = [process.exitcode for process in processes]
         for process in processes:
             if process.is_alive():
                 process.kill()
                 process.join()
+    if cut_off:
+        return None
     found = [outcome(*each) for each in zip(told, ended, strict=True)]
     worst = next((each for each in found if each != "right"), "right")
     # a rank that waits for one that failed hangs: the failure is what happened
@@ -276,7 +286,7 @@ def tried(context: Any, attempt: Attempt, placement: str, ranks: int) -> tuple[s
 
 
 def rows_of(
-    results: dict[tuple[Attempt, str], list[tuple[str, float, str]]], about: dict[str, Any]
+    results: dict[tuple[Attempt, str], list[Try]], about: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """A row an attempt and placement, with each outcome and how often it came."""
     rows = []
@@ -295,12 +305,42 @@ def rows_of(
     return rows
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the file whole, or leave it as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("w", newline="", encoding="utf8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    unfinished.replace(path)
+
+
+def try_all(
+    running: dict[Future[Try | None], tuple[Attempt, str]],
+    about: dict[str, Any],
+    path: Path | None,
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows of all tries, and how many there were; the file is written anew after each."""
+    results: dict[tuple[Attempt, str], list[Try]] = {each: [] for each in running.values()}
+    rows, count = list[dict[str, Any]](), 0
+    for future in as_completed(running):
+        if (found := future.result()) is None:
+            continue
+        results[running[future]].append(found)
+        count += 1
+        rows = rows_of(results, about)
+        if path:
+            write_rows(path, rows)
+    return rows, count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", "0")))
     parser.add_argument("--repeats", type=int, default=3, help="tries of each attempt")
     parser.add_argument("--beside", type=int, default=6, help="attempts at one time")
-    parser.add_argument("--seconds", type=float, default=75, help="after which none is begun")
+    parser.add_argument("--seconds", type=float, default=75, help="after which all end")
     parser.add_argument("--placements", default="ddp,fsdp2")
     parser.add_argument("--out", type=Path, help="a CSV file")
     told = parser.parse_args()
@@ -320,26 +360,17 @@ def main() -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", "torch", "torch.distributed.fsdp"])
     asked = [(each, place) for each in ATTEMPTS for place in told.placements.split(",")]
+    about = {"gpus": ranks, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     with ThreadPoolExecutor(told.beside) as pool:
         running = {
-            (*each, number): pool.submit(tried, context, *each, ranks)
-            for number in range(told.repeats)
+            pool.submit(tried, context, *each, ranks, began + told.seconds): each
+            for _ in range(told.repeats)
             for each in asked
         }
-        finish(list(running.values()), timeout=told.seconds)
-        done = {each: future.result() for each, future in running.items() if not future.cancel()}
-    results = {each: [found for key, found in done.items() if key[:2] == each] for each in asked}
-    about = {"gpus": ranks, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    rows = rows_of(results, about)
+        rows, count = try_all(running, about, told.out)
     for row in rows:
         print(f"{row['placement']:6} {row['without']:52} {row['outcome']}  {row['error'][:90]}")
-    print(f"{len(done)} of {len(running)} tries in {time.monotonic() - began:.0f} s")
-    if told.out:
-        told.out.parent.mkdir(parents=True, exist_ok=True)
-        with told.out.open("w", newline="", encoding="utf8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    print(f"{count} of {len(running)} tries in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import importlib.util
 import subprocess
 import sys
+import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,3 +67,26 @@ def test_a_row_counts_its_tries_and_keeps_the_worst_difference(pitfalls: ModuleT
 def test_without_a_gpu_it_says_so() -> None:
     ended = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
     assert ended.returncode == 2 and ended.stderr.startswith("no GPU is here")
+
+
+def test_the_file_holds_every_try_that_ended_so_far(pitfalls: ModuleType, tmp_path: Path) -> None:
+    """Also where a later one breaks the whole; a try that was cut off is none."""
+    first, second = pitfalls.ATTEMPTS[:2]
+    path = tmp_path / "pitfalls.csv"
+    right, cut_off, broken = Future[Any](), Future[Any](), Future[Any]()
+    right.set_result(("right", 1e-12, ""))
+    cut_off.set_result(None)
+    running = {right: (first, "ddp"), cut_off: (second, "ddp")}
+    rows, count = pitfalls.try_all(running, {"gpus": 2}, path)
+    assert count == len(rows) == 1
+    kept = path.read_text()
+    assert first.without in kept and second.without not in kept
+    broken.set_exception(OSError("no more processes"))
+    with pytest.raises(OSError, match="no more processes"):
+        pitfalls.try_all({broken: (first, "ddp")}, {}, path)
+    assert path.read_text() == kept
+
+
+def test_no_try_begins_after_the_end(pitfalls: ModuleType) -> None:
+    attempt = pitfalls.ATTEMPTS[0]
+    assert pitfalls.tried(None, attempt, "ddp", 2, time.monotonic() - 1) is None
