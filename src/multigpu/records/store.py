@@ -240,11 +240,21 @@ class Store(Generic[Kind]):
 
 
 def parsed(kind: type[Any], text: bytes) -> Any:
-    """Return the Record of this kind in JSON; a ValueError: it is none."""
-    if len(text) < 1 << 20:
-        return kind.model_validate_json(text)
-    # of a long one, each thing that is wrong would hold a copy of what it is about
-    return kind.model_validate(from_json(text), strict=False)
+    """Return the Record of this kind in JSON; a ValueError: it is none.
+
+    Of JSON, each thing that is wrong holds a copy of what it is about, and each field that lacks
+    of the whole. Of what is parsed before, it holds the thing itself.
+    """
+    try:
+        content = from_json(text)
+    except ValueError:
+        return kind.model_validate_json(text)  # which says why this is no JSON
+    if len(text) >= 1 << 20:
+        return kind.model_validate(content, strict=False)
+    needed = {name for name, field in kind.model_fields.items() if field.is_required()}
+    if isinstance(content, dict) and not needed <= content.keys():
+        kind.model_validate(content, strict=False)
+    return kind.model_validate_json(text)
 
 
 MOST_TOLD = 5
