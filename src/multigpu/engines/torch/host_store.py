@@ -23,7 +23,7 @@ PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors that all replicas of a Run map, unlinked once open."""
+    """Flat tensors that all replicas of a Run map; a killed one leaves none, being unlinked."""
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda

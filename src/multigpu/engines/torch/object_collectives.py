@@ -1,4 +1,6 @@
-"""Exchange objects among processes, read as checkpoints (`weights_only`): no code is run."""
+"""Exchange objects among processes, read as checkpoints are (`weights_only`), where
+`all_gather_object` would run their code.
+"""
 
 import io
 from typing import Any
