@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu import SGD, Adam, AdamW, wrap
-from multigpu.engines.torch.blocks import blocks_of, check_ties
+from multigpu.engines.torch.blocks import blocks_of, check_held_once, check_ties
 from tests.multigpu.runner.launched import PATHS
 from tests.multigpu.user_model.cases import Block, apart, batch, loss_of, momentum, tiny
 
@@ -156,6 +156,23 @@ def test_blocks_are_those_that_repeat_and_hold_most() -> None:
         blocks_of(model, ["blocks.1", "blocks.1.wide"])
     with pytest.raises(ValueError, match=r"'words.weight' and 'head.weight' are one"):
         check_ties(model, blocks_of(model, ["head"]))
+
+
+@pytest.mark.parametrize("held", [list, tuple, lambda each: {"of": [*each]}, set, next])
+def test_a_parameter_that_fsdp2_would_leave_behind_is_refused(held: Callable[..., Any]) -> None:
+    """Also in a list that holds itself; what recurrent layers list follows their parameters."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.LSTM(3, 4), nn.Sequential(nn.Linear(4, 1)))
+    itself: list[Any] = [model[0].bias.detach(), torch.zeros(2)]
+    itself.append(itself)
+    model[0].harmless = itself
+    check_held_once(model)
+    kept = held(iter([model[0].weight]))
+    if isinstance(kept, nn.Parameter):  # a plain attribute, as by object.__setattr__
+        vars(model[2])["kept"] = kept
+    else:
+        model[2].kept = kept
+    with pytest.raises(ValueError, match=r"^2\.kept holds the parameter '0\.weight', too"):
+        check_held_once(model)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -107,6 +107,37 @@ def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
         )
 
 
+def check_held_once(model: nn.Module) -> None:
+    """Raise a ValueError where an attribute, or a list, tuple, set or dictionary in one, holds a
+    parameter, too: FSDP2 gives its module another, and this one would be computed with and stay as
+    it is. Recurrent layers of PyTorch follow.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            continue
+        attributes = {**vars(module), "_parameters": None, "_modules": None, "_buffers": None}
+        for attribute, value in attributes.items():
+            if found := next((names[id(each)] for each in _held(value) if id(each) in names), ""):
+                where = ".".join(filter(None, [prefix, attribute]))
+                raise ValueError(
+                    f"{where} holds the parameter {found!r}, too, and would keep what FSDP2"
+                    f" replaces: use {found} itself in its place, or choose another placement"
+                )
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Yield what nested lists, tuples, sets and dictionaries hold; each of these once."""
+    left, seen = [value], set[int]()
+    while left:
+        each = left.pop()
+        if not isinstance(each, dict | list | tuple | set):
+            yield each
+        elif id(each) not in seen:
+            seen.add(id(each))
+            left += each.values() if isinstance(each, dict) else each
+
+
 def gathered_parts(model: nn.Module) -> dict[str, nn.Module]:
     """Find what FSDP2 gathers apart: a Sequential's layers, or repeated blocks without ties."""
     if (wanted := getattr(model, "shard", None)) is not None:  # what the user's job names

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.engines.torch.blocks import blocks_of, check_ties, recompute
+from multigpu.engines.torch.blocks import blocks_of, check_held_once, check_ties, recompute
 from multigpu.user_model.wrap.group import Group
 from multigpu.user_model.wrap.settings import Settings
 
@@ -68,6 +68,7 @@ class Placed:
 
     def _shard(self) -> None:
         check_ties(self.module, self.blocks)
+        check_held_once(self.module)
         for name, parameter in self.module.named_parameters():
             if not parameter.dim():
                 raise ValueError(
