@@ -8,6 +8,7 @@ import warnings
 from collections import UserDict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from multigpu import SGD, Adam, AdamW, wrap
 from multigpu.engines.torch.blocks import blocks_of, check_held_once, check_ties
+from multigpu.user_model.wrap.placed import Placed
 from tests.multigpu.runner.launched import PATHS
 from tests.multigpu.user_model.cases import Block, apart, batch, loss_of, momentum, tiny
 
@@ -173,6 +175,8 @@ def test_a_parameter_that_fsdp2_would_leave_behind_is_refused(held: Callable[...
         model[2].kept = kept
     with pytest.raises(ValueError, match=r"^2\.kept holds the parameter '0\.weight', too"):
         check_held_once(model)
+    with pytest.raises(ValueError, match=r"^2\.kept holds the parameter '0\.weight', too"):
+        Placed._shard(SimpleNamespace(module=model, blocks={}))  # type: ignore[arg-type]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
