@@ -242,8 +242,8 @@ class Store(Generic[Kind]):
 def parsed(kind: type[Any], text: bytes) -> Any:
     """Return the Record of this kind in JSON; a ValueError: it is none.
 
-    Of JSON, each thing that is wrong holds a copy of what it is about, and each field that lacks
-    of the whole. Of what is parsed before, it holds the thing itself.
+    Where pydantic reads JSON itself, each of its errors copies the value that it is about, and for
+    a missing field the whole object. Errors about an object parsed before only refer to it.
     """
     try:
         content = from_json(text)

@@ -108,9 +108,10 @@ def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
 
 
 def check_held_once(model: nn.Module) -> None:
-    """Raise a ValueError where an attribute, or a list, tuple, set or dictionary in one, holds a
-    parameter, too: FSDP2 gives its module another, and this one would be computed with and stay as
-    it is. Recurrent layers of PyTorch follow.
+    """Raise a ValueError where an attribute, or a list or dictionary in one, refers to a parameter.
+
+    FSDP2 replaces a module's parameters by sharded ones. The old one would still be computed with,
+    and no optimizer would update it. `nn.LSTM` and its kin bring their own lists up to date.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for prefix, module in model.named_modules():
