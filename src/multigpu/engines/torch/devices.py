@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from multigpu.machine.machine import DeviceState, device_state
-from multigpu.placements import find_placement
+from multigpu.placements import row_of
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.tensors import DTYPES
@@ -67,7 +67,8 @@ class Device:
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark
             # does (sentences change their shapes). What it finds is a thread's: nn.DataParallel,
             # whose threads end with the step, would time them again in each step
-            again = find_placement(run.placement).copied_anew and run.devices > 1
+            row = row_of(run.placement)  # None: a reference, which places nothing
+            again = row is not None and row.copied_anew and run.devices > 1
             images = description_of(run).unit != "words"
             torch.backends.cudnn.benchmark = images and not again
             torch.cuda.reset_peak_memory_stats(self.torch)

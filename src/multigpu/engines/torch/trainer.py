@@ -221,7 +221,9 @@ class Trainer(ABC):
             for part in ([self.rank if rank is None else rank] if replicated else self.ranks)
         )
         return {
-            name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own
+            name: value.detach().to("cpu", copy=True).contiguous()
+            for own in owned
+            for name, value in own
         }
 
     def close(self) -> None:

@@ -24,9 +24,9 @@ def initial_value(
 ) -> Tensor:
     """A first value, of any placement, drawn in float32 on `device` (CPUs draw others)."""
     if variable.init.law == "stored":
-        return stored_values(variable.init.file)[variable.name].to(
-            device=device, dtype=dtype, copy=True
-        )
+        stored = stored_values(variable.init.file)[variable.name]
+        # first to the device, which turns it into another type sooner than the host
+        return stored.to(device, copy=True).to(dtype)
     value = torch.empty(variable.shape, device=device, dtype=torch.float32)
     generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + index)
     if variable.init.law == "uniform":
