@@ -127,6 +127,9 @@ def test_a_gpu_computes_where_its_kernels_run_whatever_its_host_does() -> None:
             on_gpu("gemm", 5, 8, 1),
             on_gpu("ncclDevKernel_AllReduce", 7, 9, 2),
             on_gpu("gemm", 9.5, 12, 3),
+            # the profiler shows each range of the host a second time, where its kernels run
+            on_gpu(STEP, 5, 9, 0, "gpu_user_annotation"),
+            on_gpu(STEP, 9.5, 12, 0, "gpu_user_annotation"),
         ]
     }
     first, second = timelines(trace, cuda=True)

@@ -71,8 +71,14 @@ def span_of(trace: dict[str, Any]) -> Callable[[Event], tuple[int, int]]:
 
 
 def lasting(trace: dict[str, Any]) -> list[Event]:
-    """Return a Chrome trace's events that last, in the order of their starts."""
-    events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
+    """Return a Chrome trace's events that last, in the order of their starts, without the ranges of
+    the host that a GPU's line repeats under their names.
+    """
+    events = [
+        event
+        for event in trace["traceEvents"]
+        if event.get("ph") == "X" and event.get("cat") != "gpu_user_annotation"
+    ]
     return sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
