@@ -207,12 +207,6 @@ def candidate_runs(
         for name, own in ways.items():
             if name and (levers is None or not trains_the_same(name)) and name not in MANY_FORMS:
                 continue
-            if described.own_update and "captured" in change.get("execution", ""):
-                refused[changed(name, change)] = (
-                    f"{', '.join(described.own_update)} of the job: the host decides them in each"
-                    " step, so that it is compared as the host launches it"
-                )
-                continue
             try:
                 runs.append(build_run(**{**own, **change}))
             except ValueError as error:

@@ -14,11 +14,19 @@ CLIP = 0.05  # below the norm of every step
 
 
 def falling(step: int) -> float:
-    return 1 / (1 + step)
+    return 0.5**step  # the same in 32 bits, in which a captured step reads its rate
 
 
 def momentum(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=2.0**-7, weight_decay=0.1)
+
+
+def counting_on_the_host(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(parameters, lr=0.01)
 
 
 def rms(parameters: Any) -> torch.optim.Optimizer:
@@ -29,3 +37,5 @@ whole = {"loss": F.cross_entropy, "batch_size": 32, "micro_steps": 2, "shard": "
 clipped = mg.Job(Net, samples, optimizer=mg.SGD(0.5), gradient_clip=CLIP, schedule=falling, **whole)
 own = mg.Job(Net, samples, optimizer=momentum, gradient_clip=CLIP, **whole)
 other = mg.Job(Net, samples, optimizer=rms, **whole)
+scheduled = mg.Job(Net, samples, optimizer=adam, schedule=falling, **whole)
+uncapturable = mg.Job(Net, samples, optimizer=counting_on_the_host, **whole)

@@ -126,6 +126,7 @@ class BucketReducer:
         then packs nothing.
     grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that
         the order of a stream ensures.
+    together: one optimizer knows all parameters, in their own order, and waits for all buckets.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class BucketReducer:
         in_backward: bool = False,
         grouped: bool = False,
         small_last: bool = False,
+        together: bool = False,
     ) -> None:
         if in_backward and scale is not None:
             raise ValueError(
@@ -166,8 +168,8 @@ class BucketReducer:
             parts = [self.buckets[:-1], self.buckets[-1:]]
         self.updates = [
             (part, make_optimizer([p for bucket in part for p in bucket.parameters]))
-            for part in parts
-        ]
+            for part in ([] if together else parts)
+        ] or [(self.buckets, make_optimizer(parameters))]
         optimizers = [optimizer for part, optimizer in self.updates for _ in part]
         self.hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(bucket, optimizer))

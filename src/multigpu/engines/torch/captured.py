@@ -95,7 +95,12 @@ class CapturedTrainer:
         return getattr(self.trainer, name)
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
-        shard = self._fitted(*shards)
+        losses = self._stepped(self._fitted(*shards))
+        if self.trainer.follow is not None:
+            self.trainer.follow()
+        return losses
+
+    def _stepped(self, shard: Shard) -> list[Tensor]:
         key = shape_of(shard)
         if key not in self.graphs:
             self.seen[key] = self.seen.get(key, 0) + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from multigpu.spec.errors import JobError
+from multigpu.spec.errors import JobError, Unsupported
 from multigpu.spec.model import Model
 
 if TYPE_CHECKING:
@@ -47,12 +49,34 @@ def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any
     return made
 
 
-def settle(optimizer: torch.optim.Optimizer, job: Job, pieces: bool) -> None:
+def settle(
+    optimizer: torch.optim.Optimizer, job: Job, pieces: bool, captured: bool = False
+) -> Callable[[], None] | None:
     """Have an optimizer clip gradients before each step, and follow the job's schedule after it.
 
     pieces: whether it knows pieces of parameters, whose squares add up over the processes.
+    captured: whether a step is recorded once and replayed, what the host decides in it with it.
+        The rate then lies on the device; what brings that of the next step there is returned.
+
+    Raises:
+        Unsupported: the optimizer counts its steps, or reads its rate, on the host alone.
     """
-    most = job.gradient_clip
+    if captured:
+        keep_on_device(optimizer)
+    if (most := job.gradient_clip) is not None:
+        optimizer.register_step_pre_hook(clipping(optimizer, most, pieces))
+    if job.schedule is None:
+        return None
+    with job.telling("schedule"):
+        follows = LambdaLR(optimizer, job.schedule)
+    if captured:
+        return scheduled_between_steps(optimizer, follows)
+    optimizer.register_step_post_hook(lambda *_: follows.step())
+    return None
+
+
+def clipping(optimizer: torch.optim.Optimizer, most: float, pieces: bool) -> Callable[..., None]:
+    """Return what scales all gradients so that their norm is at most this, without the host."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
 
     def clip(*_: Any) -> None:
@@ -62,12 +86,56 @@ def settle(optimizer: torch.optim.Optimizer, job: Job, pieces: bool) -> None:
             square = norm.double().square()
             dist.all_reduce(square)
             norm = square.sqrt()
-        assert most is not None
         torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0).to(gradients[0].dtype))
 
-    if most is not None:
-        optimizer.register_step_pre_hook(clip)
-    if job.schedule is not None:
-        with job.telling("schedule"):
-            follows = LambdaLR(optimizer, job.schedule)
-        optimizer.register_step_post_hook(lambda *_: follows.step())
+    return clip
+
+
+def keep_on_device(optimizer: torch.optim.Optimizer) -> None:
+    """Have an optimizer count its steps on the device."""
+    kind = type(optimizer)
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["capturable"] = True
+        elif kind is torch.optim.SGD:  # its fused form alone reads a rate from the device
+            group["fused"], group["foreach"] = True, False
+        else:
+            raise Unsupported(
+                f"optimizer {kind.__name__} counts its steps or reads its rate on the host, and a"
+                " captured step keeps these as they were: choose execution eager or compiled, or an"
+                " optimizer of torch.optim that has `capturable`"
+            )
+
+
+def scheduled_between_steps(
+    optimizer: torch.optim.Optimizer, follows: LambdaLR
+) -> Callable[[], None]:
+    """Have each step read its rates from the device; what brings the next step's there."""
+    groups = optimizer.param_groups
+    # fused kernels read no other type
+    rates = [
+        torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)
+        for group in groups
+    ]
+    told = [group["lr"] for group in groups]
+
+    def on_device(*_: Any) -> None:
+        told[:] = [group["lr"] for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+    def on_host(*_: Any) -> None:
+        for group, value in zip(groups, told, strict=True):
+            group["lr"] = value
+
+    def follow() -> None:
+        with warnings.catch_warnings():
+            # the library does not see replays
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            follows.step()
+        for group, rate in zip(groups, rates, strict=True):
+            rate.fill_(group["lr"])
+
+    optimizer.register_step_pre_hook(on_device)
+    optimizer.register_step_post_hook(on_host)
+    return follow

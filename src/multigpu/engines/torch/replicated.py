@@ -75,16 +75,23 @@ class ReplicatedTrainer(Trainer):
                 early,
                 grouped,
                 small_last,
+                together=self.job is not None,
             )
             context.closing.callback(self.reducer.close)
+            self._settle(*(optimizer for _, optimizer in self.reducer.updates))
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.reduction == "all_reduce" and placement.overlap:
             self._wrap(counting=False)
         elif placement.reduces_gradients:
             self._flatten_gradients()
+        self._settle(self.optimizer)
+
+    def _settle(self, *optimizers: torch.optim.Optimizer) -> None:
+        """Have a job's own update, which one optimizer carries out, clip and follow a schedule."""
         if self.job is not None:
-            settle(self.optimizer, self.job, self.updates_pieces)
+            (optimizer,) = optimizers
+            self.follow = settle(optimizer, self.job, self.updates_pieces, self.context.captured)
 
     @property
     def updates_pieces(self) -> bool:

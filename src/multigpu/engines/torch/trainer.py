@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,7 @@ class Trainer(ABC):
     """
 
     takes_terms = False
+    follow: Callable[[], None] | None = None  # after each captured step: a schedule's next rate
 
     def __init__(self, context: Context) -> None:
         self.context = context
