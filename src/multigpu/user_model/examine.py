@@ -218,7 +218,7 @@ class Examination:
         if wrong := [
             name
             for name, gradient in tried.gradients.items()
-            if gradient is not None and not np.isfinite(gradient).all()
+            if gradient is not None and not np.isfinite(largest(gradient))
         ]:
             raise JobError(
                 f"the first batch gives {wrong[0].removeprefix('model.')} a gradient that is not"

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from multigpu.spec.model import Optimizer
+from multigpu.user_model.joined import Gradients
 
 
 @dataclass
@@ -17,7 +16,7 @@ class Tried:
     loss: float
     kept: int
     asked: dict[str, list[Any]]
-    gradients: dict[str, np.ndarray | None]
+    gradients: Gradients
     random: bool
 
 
@@ -52,9 +51,9 @@ class Reached:
         return any(0 < count < self.batches for count in self.counts.values())
 
 
-def largest(gradient: np.ndarray) -> float:
-    """The largest size of a number in it; 0 of none."""
-    return float(np.abs(gradient).max(initial=0.0))
+def largest(gradient: Any) -> float:
+    """The largest size of a number in an array or a tensor; 0 of none, nan where one is."""
+    return 0.0 if 0 in gradient.shape else float(abs(gradient).max())
 
 
 def shortest(step: Callable[[], Any]) -> float:

@@ -4,13 +4,15 @@ one batch in halves, those that differ most in what a loss may leave out.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from multigpu.spec.errors import JobError
 
-Gradients = dict[str, "np.ndarray | None"]
+Gradients = dict[str, Any]
+"""Arrays, or the library's tensors wherever they are, by variable; None: it has none."""
+
 Step = Callable[[list[np.ndarray]], tuple[float, Gradients]]
 
 ALIKE = 1e-6  # of the larger: gradients so near are one
@@ -49,6 +51,13 @@ class Gram(NamedTuple):
         return (self.ja - self.jb - self.ab + self.bb) / difference if difference > 0 else 0.5
 
 
+def inner(one: Any, other: Any) -> float:
+    """The real part of an inner product, on the device that holds both."""
+    if isinstance(one, np.ndarray):
+        return float(np.vdot(one, other).real)
+    return float(one.flatten().vdot(other.flatten()).real)
+
+
 def gram(joined: Gradients, first: Gradients, second: Gradients) -> Gram:
     """All products; a gradient that is missing is zero."""
 
@@ -56,7 +65,7 @@ def gram(joined: Gradients, first: Gradients, second: Gradients) -> Gram:
         total = 0.0
         for name, gradient in one.items():
             if gradient is not None and (against := other[name]) is not None:
-                total += float(np.vdot(gradient, against).real)
+                total += inner(gradient, against)
         return total
 
     return Gram(

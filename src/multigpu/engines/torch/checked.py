@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from multigpu.engines.common.checked import STEPS, equivalence_of, relative, told_once
@@ -261,12 +262,22 @@ def _compared(opening: Opening) -> tuple[float, int]:
     return distance, steps
 
 
+def let_go_of_sums(run: Run) -> None:
+    """Give back what DistributedDataParallel summed last: NCCL's group holds on to tensors that
+    nobody waited for until its next call, and they would count in a Run's peak of memory.
+    """
+    if run.device_type == "cuda" and dist.is_initialized():
+        dist.all_reduce(torch.zeros(1, device="cuda"))
+        give_back_memory(True)
+
+
 class Session(session.Session):
     """As any other, once its placement was compared, which counts in no time or peak."""
 
     def __init__(self, opening: Opening) -> None:
         opening.stage("compared")
         found = told_once(opening.run, lambda: equivalence(opening))
+        let_go_of_sums(opening.run)
         super().__init__(opening)
         self.told = found
         self.tells = tells_lookups(self.run, any(member.by_row for member in self.context.assigned))
