@@ -69,6 +69,7 @@ PRESET = 3
 FATBIN = struct.pack("<I", 0xBA55ED50)
 PTX = 1
 CUBIN = 2
+LTO = 8  # what nvJitLink links when a program asks for a kernel
 
 
 class BundleError(Exception):
@@ -156,7 +157,8 @@ def unzip(wheels: Path, site: Path) -> None:
 def entries(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """List the entries of the container of GPU code whose content lies between `start` and `end`.
 
-    Yields: kind (PTX or CUBIN), architecture (90 for 9.0), where its code begins, and its bytes.
+    Yields: kind (PTX, CUBIN, LTO or another), architecture (90 for 9.0), where its code begins, and
+        its bytes.
     """
     at = start
     while at + 32 <= end:
@@ -180,6 +182,7 @@ def slim(path: Path, architecture: int, opened_only: bool = False) -> int:
     if not path.stat().st_size:
         return 0
     cleared = 0
+    kinds = (PTX, CUBIN, LTO) if opened_only else (PTX, CUBIN)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         at = data.find(FATBIN)
         while at >= 0:
@@ -194,7 +197,7 @@ def slim(path: Path, architecture: int, opened_only: bool = False) -> int:
             kept = [] if opened_only else chosen(code, architecture)
             for entry in code:
                 _, _, begin, length = entry
-                if entry[0] in (PTX, CUBIN) and entry not in kept:
+                if entry[0] in kinds and entry not in kept:
                     data[begin : begin + length] = bytes(length)
                     cleared += length
             at = data.find(FATBIN, start + size)

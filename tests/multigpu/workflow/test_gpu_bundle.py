@@ -43,8 +43,12 @@ def container(*code: bytes) -> bytes:
 
 PTX = bundles.PTX
 CUBIN = bundles.CUBIN
+LTO = bundles.LTO
 EXACT = container(
-    entry(CUBIN, 80, b"a" * 40), entry(CUBIN, 90, b"b" * 24), entry(PTX, 90, b"c" * 16)
+    entry(CUBIN, 80, b"a" * 40),
+    entry(CUBIN, 90, b"b" * 24),
+    entry(PTX, 90, b"c" * 16),
+    entry(LTO, 50, b"g" * 12),
 )
 OLDER = container(entry(PTX, 70, b"d" * 8), entry(PTX, 80, b"e" * 32), entry(PTX, 100, b"f" * 8))
 LIBRARY = b"\x7fELF" + b"host code" + EXACT + b"between" + OLDER + b"the end"
@@ -67,7 +71,9 @@ def test_a_library_keeps_the_code_of_its_gpu_and_every_byte_its_place(tmp_path: 
     after, cleared = slimmed(tmp_path, 80)
     assert b"a" * 40 in after and b"e" * 32 in after and cleared == 24 + 16 + 8 + 8
     after, cleared = slimmed(tmp_path, 90, opened_only=True)
-    assert cleared == 40 + 24 + 16 + 8 + 32 + 8 and b"host code" in after and b"between" in after
+    assert (
+        cleared == 40 + 24 + 16 + 12 + 8 + 32 + 8 and b"host code" in after and b"between" in after
+    )
 
 
 def test_what_only_looks_like_gpu_code_stays(tmp_path: Path) -> None:
