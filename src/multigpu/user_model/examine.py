@@ -269,6 +269,7 @@ class Examination:
         ).encode()
         title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)[:LONGEST_TITLE]
         name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
+        rest["draws"] = tried.random
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(
             name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest

@@ -26,6 +26,7 @@ from multigpu.user_model.parts import parts
 from multigpu.user_model.placed import Placed, called, changes_precision
 from multigpu.user_model.race import RaceStanding, RaceWindow, standing
 from multigpu.user_model.rates import base_of, on_ready, rates_of, windows_of
+from multigpu.user_model.same_losses import other_losses
 from multigpu.user_model.trust import Doubt, doubts_of, undisturbed
 from multigpu.user_model.verdict import answer
 from multigpu.workloads.own.description import Described, know
@@ -162,7 +163,19 @@ class Result:
             find_placement(run.placement).semantics.facts.is_equal_training
             and not changes_precision(run)
             and (compared is None or compared.holds)
+            and not self.other_losses[name]
         )
+
+    @cached_property
+    def other_losses(self) -> dict[str, str]:
+        """Of each measured way, where its losses leave those of launched steps ("": nowhere). A
+        model that draws random numbers draws others in a captured step.
+        """
+        draws = self.described.draws is not False
+        return {
+            name: "" if draws else other_losses(name, self[name].run, self.records)
+            for name in self.names
+        }
 
     @property
     def best(self) -> Placed | None:
@@ -274,6 +287,8 @@ class Result:
             return f"{semantics.kind}: trains something else"
         if changes_precision(run):
             return f"{run.precision}: other numbers"
+        if self.other_losses[name]:
+            return f"NOT equal: {self.other_losses[name]}"
         if compared is None:
             return "not compared"
         if not compared.holds:

@@ -58,6 +58,7 @@ class Described(Data):
     activations: what a batch holds in a step, as written and recomputed (`per_batch.lines_of`);
         unforecast: why that is not known.
     score: that `evaluate` gives the model as it is made, in evaluate_s of this process's CPU.
+    draws: whether its forward pass draws random numbers; None: it was not kept.
     notes: what a user should know of how the job was understood.
     """
 
@@ -94,6 +95,7 @@ class Described(Data):
     evaluate_s: float = 0.0
     batch_s: float = 0.0
     batch_by: str = "batch()"
+    draws: bool | None = None
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:
