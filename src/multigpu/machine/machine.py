@@ -183,18 +183,25 @@ def threads_for(processes: int, host_cores: int | None = None) -> int:
     return max(1, cores // min(processes, machine.processes_per_host or processes))
 
 
+@cache
+def _allowed_cores() -> tuple[int, ...]:
+    """The cores that this process might use when it was first asked."""
+    this_machine()  # known from now on: it counts the cores that a process may use
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
 def confine(host_cores: int | None) -> None:
     """Keep this process, and all that it starts from now on, to the first so many of the cores that
-    it may use (None: all of them).
+    it might use at first (None: all of them, also after a call with a number).
     """
-    if host_cores is None:
+    cores = _allowed_cores()[:host_cores]
+    if os.sched_getaffinity(0) == {*cores}:
         return
-    this_machine()  # known from now on: it counts the cores that a process may use
-    cores = sorted(os.sched_getaffinity(0))[:host_cores]
     for thread in Path(
         "/proc/self/task"
     ).iterdir():  # a library may have made some when it was imported
-        os.sched_setaffinity(int(thread.name), cores)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 @cache

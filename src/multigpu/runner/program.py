@@ -65,7 +65,8 @@ class Program:
 
     def run_plan(self) -> None:
         """Every item that has no Record."""
-        for index in range(len(self.plan.items)):
+        for index, item in enumerate(self.plan.items):
+            confine(item.run.host_cores)
             if self.decide(index):
                 self.attempt(index)
 
@@ -275,6 +276,6 @@ def run_program(program: Callable[[Plan], None]) -> None:
             "its GPUs are there again",
         )
         os._exit(1)
-    confine(plan.items[0].run.host_cores)  # the same for all items of a launch
+    confine(plan.items[0].run.host_cores)  # of what follows; and of each item when its turn comes
     program(plan)
     journal.left(os.getpid())

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from multigpu.engines.common.failures import Fault, Stuck, is_echo
 from multigpu.engines.torch.devices import give_back_memory, local_device
+from multigpu.machine.machine import confine
 from multigpu.runner.experiment import Trial
 from multigpu.runner.plan import Plan
 from multigpu.runner.program import Program, run_program
@@ -48,6 +49,7 @@ class Worker(Program):
 
     def run_plan(self) -> None:
         for index, item in enumerate(self.plan.items):
+            confine(item.run.host_cores)
             due, healthy = self.rank == 0 and self.decide(index), True
             if not self._word(f"{index}/due", due):
                 continue

@@ -23,13 +23,18 @@ class Budget(tqdm):
         self.done, self.opening_s = 0, LAUNCH_S
         super().__init__(total=total, unit="run", disable=not progress, smoothing=0.1)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no further launch would come to a Run in time."""
+        return time.monotonic() + self.opening_s > self.ends_s
+
     def begin(self, launches: int) -> None:
         """Begin the first of so many launches, if its first Run would be done in time."""
         self.done, self.label, self.began_s = 0, "", time.monotonic()
         self.share_s = self.began_s + (self.ends_s - self.began_s) * (
             1 if launches == 1 else FIRST_SHARE
         )
-        if self.began_s + self.opening_s > self.ends_s:
+        if self.is_over:
             raise OutOfTime
 
     def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import math
 import os
 import sys
 import time
@@ -10,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Literal
+from typing import Any, Literal
 
 from multigpu.analysis.read import read_study
-from multigpu.engines.common.checked import EQUALITY_KNOWN
+from multigpu.engines.common.checked import EQUALITY_KNOWN, way_of
 from multigpu.grids import traced
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.machine.process import WITH_KERAS
 from multigpu.records.base import STATUSES
-from multigpu.records.record import RecordStore
+from multigpu.records.record import Record, RecordStore
 from multigpu.runner.point import Point, launch_of, records_here
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
@@ -37,9 +38,10 @@ from multigpu.user_model.examining import examine_apart as examine
 from multigpu.user_model.fits import those_that_fit
 from multigpu.user_model.kept import keep
 from multigpu.user_model.lookout import Lookout, OutOfTime
+from multigpu.user_model.order import in_order, order_of
 from multigpu.user_model.page import lines
 from multigpu.user_model.placed import ONE, called
-from multigpu.user_model.race import next_launch
+from multigpu.user_model.race import LAUNCHES, next_launch
 from multigpu.user_model.result import Result
 from multigpu.workloads.own.description import know, without_values
 from multigpu.workloads.own.job import Job
@@ -50,10 +52,22 @@ COLD_STEPS = STEPS[0] - 1
 TURNS = 2  # windows of a way in a launch, one after all others' first
 MOST_FRUITLESS = 2  # launches that gave no window of a way, before it is left
 AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
-# of a budget of so many seconds or more, what is kept for a trace of the fastest placement
-TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
+# of a budget of so many seconds or more, what is kept for a trace of the fastest placement at most;
+# and how many Runs of the race those of a traced launch take as long as
+TRACE_SHARE, LEAST_TRACED_S, TRACED_RUNS = 0.2, 60.0, 4
 # what ended so is tried again when it is compared again
 AGAIN = tuple(status for status in STATUSES if status != "ok")
+
+
+def shared_launch(point: Point) -> Any:
+    """Return what points must share to be measured by one launch of a comparison: as `launch_of`,
+    but Runs of PyTorch may differ in how many cores they use, to which its workers keep themselves.
+    """
+    if point.run.framework != "torch":
+        return launch_of(point)
+    return launch_of(
+        point.model_copy(update={"run": point.run.model_copy(update={"host_cores": None})})
+    )
 
 
 def measured_within(
@@ -71,14 +85,14 @@ def measured_within(
     """
     troubles = list[str]()
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
-    launches = list(dict.fromkeys(map(launch_of, points)))
+    launches = list(dict.fromkeys(map(shared_launch, points)))
     for place, launch in enumerate(launches):
         with (
             scratch_folder("multigpu-compare-") as scratch,
             memory_folder() as memory,
             contextlib.suppress(OutOfTime),
         ):
-            own = [point for point in points if launch_of(point) == launch]
+            own = [point for point in points if shared_launch(point) == launch]
             plan, known = make_plan(
                 TIMED, own, store.root, scratch, memory, AGAIN, environment=environment
             )
@@ -87,9 +101,11 @@ def measured_within(
             bar.update(known)
             if items:
                 bar.begin(len(launches) - place)
-                cold = items[0].model_copy(
+                # on all devices, so that no process of the launch begins cold
+                widest = max(items, key=lambda item: item.run.devices)
+                cold = widest.model_copy(
                     update={
-                        "run": items[0].run.model_copy(update={"timed_steps": COLD_STEPS}),
+                        "run": widest.run.model_copy(update={"timed_steps": COLD_STEPS}),
                         "repeat": 0,
                     }
                 )
@@ -108,20 +124,32 @@ def measured_within(
 def next_points(
     result: Result, fruitless: Mapping[str, int], most: int, timeout_s: float
 ) -> list[Point]:
-    """Return what the next launches of the race measure: a first window of each way, and later
-    `TURNS` of those still in, one turn after another; none: the race is over.
+    """Return what the next launches of the race measure: a window of each way in its first rounds,
+    and later `TURNS` of those still in, one turn after another; none: the race is over.
 
     fruitless: of each way, launches that gave no window of it. most: launches of a way, at most.
     """
     runs = {
         called(run): run for run in result.runs if fruitless.get(called(run), 0) < MOST_FRUITLESS
     }
+    order = order_of(result.runs, result.described.micro_steps)
     may_lead = [name for name in result.names if result.trains_the_same(name)]
     base = result.base.name if result.base else ONE
-    chosen = next_launch(list(runs), result.windows, may_lead, base, most)
+    chosen = next_launch(
+        in_order(order, runs),
+        result.windows,
+        may_lead,
+        base,
+        most,
+        order.first,
+        order.at_once,
+    )
     done = Counter(called(record.run) for record in result.records if record.status == "ok")
+    # where launches are cheap, the leader first has as many of them as a verdict takes
+    race = result.race
+    ahead = race is not None and race.launches[race.leader] >= LAUNCHES
     points = []
-    for turn in range(TURNS):
+    for turn in range(TURNS if ahead or order.at_once is None else 1):
         for place, name in enumerate(chosen):
             if turn and not done[name] and name != base:
                 continue  # what is met first has one window, short as it is
@@ -133,20 +161,21 @@ def next_points(
 
 def raced(
     result_of: Callable[[], Result],
-    measure: Callable[[Sequence[Point], bool], list[str]],
+    measure: Callable[[Sequence[Point], Sequence[Record]], list[str]],
     most: int,
     timeout_s: float,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """Run the race until a leader is told apart, or `measure` gives nothing more; a sentence for
-    each launch that died. measure: is also told whether all of these ways were measured before.
+    """Run the race until a leader is told apart, `measure` gives nothing more, or it is over; a
+    sentence for each launch that died. measure: is also told what was measured before.
     """
     result, fruitless, troubles = result_of(), Counter[str](), list[str]()
-    while points := next_points(result, fruitless, most, timeout_s):
+    while not is_over() and (points := next_points(result, fruitless, most, timeout_s)):
         names, before = (
             {called(point.run) for point in points},
             Counter(r.key for r in result.records),
         )
-        troubles += measure(points, names <= {*result.names})
+        troubles += measure(points, result.records)
         result = result_of()
         new = [record for record in result.records if record.key not in before]
         for name in names - {called(record.run) for record in new if record.status == "ok"}:
@@ -269,7 +298,6 @@ def compare(
     def result_of() -> Result:
         return Result.of(described, runs, refused, records_here(points, store), folder, budget_s)
 
-    share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
     bar = Budget(TURNS * len(runs), progress)
     asked_s = time.monotonic()
     with without_values(folder / "jobs"), machine_lock():
@@ -278,7 +306,16 @@ def compare(
             began_s + budget_s - CUT_S,
             patience_for(kind, budget_s, described.step_here_s * count * OF_PASSES),
         )
-        bar.ends_s = began_s + share * budget_s - LEAVING_S
+        ends_s, looked = began_s + budget_s - LEAVING_S, list[Point]()
+
+        def kept_for_trace() -> float:
+            """Seconds that the race leaves for a trace: of a launch and of the Runs in it."""
+            if budget_s < LEAST_TRACED_S or looked:
+                return 0.0
+            known_s = bar.opening_s + TRACED_RUNS * max(bar.took_s.values(), default=math.inf)
+            return min(TRACE_SHARE * budget_s, known_s)
+
+        bar.ends_s = ends_s - kept_for_trace()
 
         def tell() -> None:
             """Write what stands so far: the page of a comparison that still goes on."""
@@ -286,18 +323,27 @@ def compare(
                 found.write_page(is_over=False)
                 bar.set_postfix_str(str(found.ahead or found.chosen(None)))
 
-        def measure(chosen: Sequence[Point], again: bool) -> list[str]:
-            bar.total = max(bar.total or 0, bar.n + len(chosen) + len(set(map(launch_of, chosen))))
-            known = WITH_KERAS | ({EQUALITY_KNOWN: "1"} if again else {})
-            return measured_within(chosen, store, bar, lookout, known, tell)
+        def measure(chosen: Sequence[Point], before: Sequence[Record]) -> list[str]:
+            bar.total = max(
+                bar.total or 0, bar.n + len(chosen) + len(set(map(shared_launch, chosen)))
+            )
+            ways = {way_of(record.run).digest for record in before if record.status == "ok"}
+            known = WITH_KERAS | ({EQUALITY_KNOWN: ",".join(sorted(ways))} if ways else {})
+            troubles = measured_within(chosen, store, bar, lookout, known, tell)
+            bar.ends_s = ends_s - kept_for_trace()
+            return troubles
 
-        troubles = raced(result_of, measure, repeats, timeout_s)
-        found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
+        troubles = raced(result_of, measure, repeats, timeout_s, lambda: bar.is_over)
+        found = result_of()
         if found.names:
             shown = [found.chosen(None).run, *([found.base.run] if found.base else [])]
-            looked = [Point(traced(run, TRACED_STEPS), timeout_s=timeout_s) for run in shown]
-            points += dict.fromkeys(looked)
-            troubles += measure(points[-len({*looked}) :], True)
+            runs_traced = dict.fromkeys(traced(run, TRACED_STEPS) for run in shown)
+            looked += [Point(run, timeout_s=timeout_s) for run in runs_traced]
+            points += looked
+            bar.ends_s = ends_s
+            troubles += measure(looked, found.records)
+            # what a trace left of its time
+            troubles += raced(result_of, measure, repeats, timeout_s, lambda: bar.is_over)
     bar.close()
     result = result_of()
     if not result.names:

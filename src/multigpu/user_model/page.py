@@ -19,6 +19,7 @@ from multigpu.user_model.drawings import shown_beside, shown_memory, shown_parts
 from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import called, command_of
 from multigpu.user_model.trust import DISTURBED, figure_text
+from multigpu.user_model.untried import told_untried
 from multigpu.user_model.verdict import answer, titled
 from multigpu.workloads import optimizer_of
 
@@ -59,8 +60,10 @@ PRINTED = {
 """The table on a terminal: heading -> a row's text."""
 
 
-def remarks(result: Result) -> list[str]:
-    """List what a reader should know: of the job, of what failed, and of what was left out."""
+def remarks(result: Result, is_over: bool = True) -> list[str]:
+    """List what a reader should know: of the job, of what failed, and of what was left out, or is
+    yet to come.
+    """
     # a way that one launch showed to be slower has too few repeats for anything else
     slower = result.race.behind if result.race else []
     found = [
@@ -82,11 +85,8 @@ def remarks(result: Result) -> list[str]:
         )
     if result.described.unchecked:
         found.append(f"Not compared with one process: {result.described.unchecked}.")
-    if result.left_out:
-        found.append(
-            f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger"
-            " budget, what was measured stays."
-        )
+    if left := told_untried(result, is_over):
+        found.append(left)
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
         cores = f"{result.runs[0].host_cores} of this computer's cores"
@@ -239,6 +239,6 @@ def page(result: Result, whole: bool = True, is_over: bool = True) -> str:
         rounds=plural(len({record.launch_id for record in result.records}), "launch", "launches"),
         commands=commands(result),
         notes=noted(result),
-        remarks=remarks(result),
+        remarks=remarks(result, is_over),
         refused=result.refused,
     )

@@ -1,13 +1,14 @@
 """The race of a comparison, without a clock: given the windows measured so far, which ways are
 measured in the next launch, and what may be said of the leader.
 
-In the first round each way has a short window; in the second those that are not told apart from the
-leader have further launches; in the third the leader and its rival, until they are told apart.
+In the first round one way of each family has a short window; in the second those nearest to the
+leader have further launches, until it has as many as a verdict takes; in the third all other ways
+have a window beside the leader; in the fourth the leader and its rival, until they are told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ from multigpu.analysis.statistics import chance_above
 LAUNCHES = 3
 """Of each side, before a difference counts as a verdict: repeats of one launch resemble each
 other.
+"""
+
+LATER = 4
+"""So many times as many ways as in the first round does a launch of the third try for the first
+time.
 """
 
 MOST_DISTURBED = 3  # launches of a way of which every window was disturbed, before it is left so
@@ -65,19 +71,26 @@ class RaceStanding(NamedTuple):
         return not self.near and all(self.launches[side] >= LAUNCHES for side in sides)
 
 
-def by_launch(windows: Iterable[RaceWindow]) -> dict[str, list[float]]:
+def by_launch(windows: Iterable[RaceWindow]) -> dict[str, dict[str, float]]:
     """Return the mean logarithm of each launch's undisturbed rates, by way and in their order."""
     found: dict[str, dict[str, list[float]]] = {}
     for window in windows:
         if not window.disturbed:
             launches = found.setdefault(window.way, {})
             launches.setdefault(window.launch, []).append(float(np.log(window.rate)))
-    return {way: [fmean(own) for own in each.values()] for way, each in found.items()}
+    return {
+        way: {launch: fmean(own) for launch, own in each.items()} for way, each in found.items()
+    }
 
 
-def gaps_of(leader: Sequence[float], other: Sequence[float]) -> list[float]:
-    """Return by how much the leader is ahead in each pair of launches, first with first."""
-    return [ahead - behind for ahead, behind in zip(leader, other, strict=False)]
+def gaps_of(leader: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
+    """Return by how much the leader is ahead in each launch that measured both, and in pairs of
+    those that measured one of them, first with first.
+    """
+    both = [launch for launch in leader if launch in other]
+    alone = [[own[launch] for launch in own if launch not in both] for own in (leader, other)]
+    pairs = [*((leader[launch], other[launch]) for launch in both), *zip(*alone, strict=False)]
+    return [ahead - behind for ahead, behind in pairs]
 
 
 def standing(
@@ -91,7 +104,7 @@ def standing(
     logs = {way: every[way] for way in (every if among is None else among) if way in every}
     if not logs:
         return None
-    ordered = sorted(logs, key=lambda way: -fmean(logs[way]))
+    ordered = sorted(logs, key=lambda way: -fmean(logs[way].values()))
     leader = ordered[0]
     gaps = {way: gaps_of(logs[leader], logs[way]) for way in ordered[1:]}
     usual = usual_variance(gaps.values())
@@ -127,25 +140,63 @@ def next_launch(
     may_lead: Sequence[str],
     base: str,
     most: int,
+    first: Collection[str] | None = None,
+    at_once: int | None = None,
 ) -> list[str]:
-    """Return the ways that the next launch measures; none: the race is over.
+    """Return the ways that the next launch measures, those of a launch before it first; none: the
+    race is over.
 
     Args:
-        ways: all that can run; may_lead: those of them among which a leader is looked for.
+        ways: all that can run, in the order in which they are tried; may_lead: those of them among
+            which a leader is looked for.
         base: the way that rates are compared with, which has as many launches as a verdict needs.
         most: launches of a way, at most.
+        first: the ways of the first round (None: all); at_once: how many of them a launch measures
+            for the first time beside the base, at most (None: all).
     """
     met = {way: {w.launch for w in windows if w.way == way} for way in ways}
+    early = ways if first is None else [way for way in ways if way in first]
+    for chosen in _rounds(ways, early, windows, may_lead, base, at_once):
+        if found := [way for way in ways if way in chosen and len(met[way]) < most]:
+            return sorted(found, key=lambda way: not met[way])
+    return []
+
+
+def _rounds(
+    ways: Sequence[str],
+    early: Sequence[str],
+    windows: Sequence[RaceWindow],
+    may_lead: Sequence[str],
+    base: str,
+    at_once: int | None,
+) -> Iterator[set[str]]:
+    """Give what each round that is not over wants measured, the first round first."""
+    met = {way: {w.launch for w in windows if w.way == way} for way in ways}
+    found, quiet = standing(windows, may_lead), by_launch(windows)
+    more = {way for way in ways if met[way] and way not in quiet and len(met[way]) < MOST_DISTURBED}
+    if len(quiet.get(base, {})) < LAUNCHES:
+        more.add(base)
+    near = nearest(found) if found else set()
+    if unseen := [way for way in early if not met[way] and way != base]:
+        ahead = {found.leader, *([found.rival] if found.rival else [])} if found else set()
+        yield {*unseen[:at_once], *more, *(way for way in ahead if len(quiet[way]) < LAUNCHES)}
+    if found and found.launches[found.leader] < LAUNCHES:
+        yield near | more
     if unseen := [way for way in ways if not met[way]]:
-        return unseen
-    found = standing(windows, may_lead)
-    quiet = by_launch(windows)
-    again = [way for way in ways if way not in quiet and len(met[way]) < MOST_DISTURBED]
-    chosen = set(again)
-    if found is not None and not found.is_decided:
-        chosen |= {found.leader, *([found.rival] if found.rival else [])}
-        if found.launches[found.leader] < LAUNCHES:
-            chosen |= set(found.near)
-    if len(quiet.get(base, [])) < LAUNCHES:
-        chosen.add(base)
-    return [way for way in ways if way in chosen and len(met[way]) < most]
+        some = None if at_once is None else LATER * at_once
+        yield {*unseen[:some], *more, *([found.leader] if found else [])}
+    if found and not found.is_decided:
+        yield near | more | {found.leader, *([found.rival] if found.rival else [])}
+    yield more
+
+
+def nearest(found: RaceStanding) -> set[str]:
+    """Return of the leader and those not told apart from it, if they have fewer launches than a
+    verdict takes, the faster half: two at least, the leader with its rival.
+    """
+    few = [way for way in (found.leader, *found.near) if found.launches[way] < LAUNCHES]
+    half = {*few[: max(2, (len(few) + 1) // 2)]}
+    rival = [found.rival] if found.rival else []
+    if found.launches[found.leader] < LAUNCHES:
+        half |= {found.leader, *(way for way in rival if found.launches[way] < LAUNCHES)}
+    return half

@@ -212,7 +212,9 @@ def sentence(result: Result) -> str:
         shorts = dict.fromkeys(doubt.short for own in result.doubts.values() for doubt in own)
         why = joined(list(shorts))
         return f"No verdict: no figure here can be believed ({why}). Ahead as measured: {ahead}."
-    return _sure(result, best)
+    left = len(result.left_out)
+    beside = f" {plural(left, 'way')} {'was' if left == 1 else 'were'} not tried." if left else ""
+    return _sure(result, best) + beside
 
 
 def _may_be_faster(result: Result) -> list[Placed]:
@@ -259,10 +261,12 @@ def _sure(result: Result, best: Placed) -> str:
             f"No verdict: {joined(named)} may be faster, and cannot be believed as measured. Of"
             f" what can, {told} is ahead."
         )
+    few = _too_few(result, best)
+    yet = f" yet ({few}; a verdict takes {LAUNCHES} of each)" if few else ""
     if rivals:
-        return f"Not told apart: {told}, and {joined(rivals)}."
-    if few := _too_few(result, best):
-        return f"Not told apart yet ({few}; a verdict takes {LAUNCHES} of each): {told} is ahead."
+        return f"Not told apart{yet}: {told}, and {joined(rivals)}."
+    if few:
+        return f"Not told apart{yet}: {told} is ahead."
     return f"Fastest: {told}."
 
 

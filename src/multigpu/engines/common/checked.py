@@ -25,7 +25,7 @@ errs at next to no gradient).
 
 
 EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
-"""In the environment of a launch whose Runs were all compared by an earlier one."""
+"""In the environment of a launch: the ways (`way_of`) that an earlier one compared, by digest."""
 
 LENGTHS = {
     name: Run.model_fields[name].default
@@ -36,15 +36,20 @@ LENGTHS = {
 _known: dict[Run, Equivalence | None] = {}
 
 
+def way_of(run: Run) -> Run:
+    """The Run however long it is timed."""
+    return run.model_copy(update=LENGTHS)
+
+
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
     """Return a Run's comparison as parts of a Record hold it. A process compares a way once,
-    however long it is timed, and never where an earlier launch did (`EQUALITY_KNOWN`).
+    however long it is timed, and not where an earlier launch did (`EQUALITY_KNOWN`).
     """
-    if os.environ.get(EQUALITY_KNOWN):
+    way, known = way_of(run), os.environ.get(EQUALITY_KNOWN, "")
+    if known and way.digest in known.split(","):
         return {"equivalence": None}
     # PyTorch's steps are compared in the eager form, whichever is timed (`compared`)
-    same = {"execution": "eager"} if run.framework == "torch" else {}
-    way = run.model_copy(update=LENGTHS | same)
+    way = way.model_copy(update={"execution": "eager"} if run.framework == "torch" else {})
     if way not in _known:
         _known[way] = compare()
     found = _known[way]

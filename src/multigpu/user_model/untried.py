@@ -1,0 +1,82 @@
+"""What a comparison did not try, and what trying it would cost."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from multigpu.analysis.words import joined
+from multigpu.records.record import Measurement
+from multigpu.spec.run import Run
+from multigpu.user_model.candidates import PLAIN
+from multigpu.user_model.placed import called
+
+if TYPE_CHECKING:
+    from multigpu.user_model.result import Result
+
+
+class Cost(NamedTuple):
+    """Seconds that a first window of a way takes, once its processes are up; is_least: it may take
+    longer, since nothing in its form was measured.
+    """
+
+    seconds: float
+    is_least: bool
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2g} s{' or more' if self.is_least else ''}"
+
+
+def _measured(result: Result) -> list[tuple[Run, Measurement]]:
+    return [
+        (record.run, record.measurement)
+        for record in result.records
+        if record.measurement and not record.run.traced_steps
+    ]
+
+
+def cost_of(run: Run, measured: list[tuple[Run, Measurement]]) -> Cost | None:
+    """What a way would cost, by the first windows of ways in its form on as many devices, or else
+    by those of the plain form; None: there are none.
+    """
+    firsts: dict[Run, float] = {}
+    for own, found in measured:
+        firsts[own] = max(found.total_s, firsts.get(own, 0.0))
+    wide = [own for own in firsts if own.devices == run.devices] or list(firsts)
+    alike = [firsts[own] for own in wide if own.execution == run.execution]
+    if alike:
+        return Cost(median(alike), is_least=False)
+    plain = [firsts[own] for own in wide if own.execution == PLAIN[own.framework]]
+    return Cost(median(plain or [firsts[own] for own in wide]), True) if wide else None
+
+
+def untried(result: Result) -> dict[str, Cost | None]:
+    """The ways that were not reached, and what a first window of each would cost."""
+    left, measured = {*result.left_out}, _measured(result)
+    return {called(run): cost_of(run, measured) for run in result.runs if called(run) in left}
+
+
+def told_untried(result: Result, is_over: bool) -> str:
+    """Name what was not reached, with what it costs; "": all was reached."""
+    costs = untried(result)
+    if not costs:
+        return ""
+    each: dict[str, list[str]] = {}
+    for name, cost in costs.items():
+        each.setdefault(str(cost) if cost else "", []).append(name)
+    named = [
+        joined(names) + (f" ({cost}{' each' if len(names) > 1 else ''})" if cost else "")
+        for cost, names in each.items()
+    ]
+    listed = "; ".join(named)
+    if not is_over:
+        return f"Not tried yet: {listed}."
+    startups = [found.startup_s for _, found in _measured(result) if found.startup_s]
+    beside = f"; a launch takes {median(startups):.2g} s besides" if startups else ""
+    known = [cost.seconds for cost in costs.values() if cost]
+    least = any(cost is None or cost.is_least for cost in costs.values())
+    whole = f", {sum(known):.2g} s{' or more' if least else ''} together" if len(known) > 1 else ""
+    return (
+        f"{result.budget_s:g} s did not reach {listed}{whole}{beside}: give a larger budget, what"
+        " was measured stays."
+    )
