@@ -27,6 +27,11 @@ from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job, Precision, load_job, pack, sentence, unpack
 
 TWICE_S = 60.0  # without a limit, so long batches and model may take to be made again
+PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""In the environment of an examination, which shares its cores with two further processes: threads
+that wait for each other in a loop keep them from working.
+"""
+
 GRACE_S = 1.0  # a process that is past its time gets so long to say where it stands
 
 
@@ -109,7 +114,7 @@ def _ended(request: Path, ends_s: float) -> int | None:
     """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(request)],
-        env=launch_environment() | WITH_KERAS,
+        env=PATIENT | launch_environment() | WITH_KERAS,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
