@@ -21,6 +21,8 @@ LAUNCHES = 3
 other.
 """
 
+OWN = 0.1  # of a window: by so little is what the ways of a launch share held to be nothing
+
 LATER = 4
 """So many times as many ways as in the first round does a launch of the third try for the first
 time.
@@ -93,6 +95,27 @@ def gaps_of(leader: Mapping[str, float], other: Mapping[str, float]) -> list[flo
     return [ahead - behind for ahead, behind in pairs]
 
 
+def levels(logs: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return each way's rate, in logarithms, without what its launches have in common: one that
+    joins while the machine is fast is no faster by that.
+    """
+    launches = sorted({launch for own in logs.values() for launch in own})
+    seen = [
+        (place, launch, log)
+        for place, own in enumerate(logs.values())
+        for launch, log in own.items()
+    ]
+    rows = np.zeros((len(seen) + len(launches), len(logs) + len(launches)))
+    values = np.zeros(len(rows))
+    for row, (place, launch, log) in enumerate(seen):
+        rows[row, [place, len(logs) + launches.index(launch)]] = 1.0
+        values[row] = log
+    # what one way alone tells is its own, and not its launch's
+    rows[len(seen) :, len(logs) :] = np.eye(len(launches)) * OWN**0.5
+    found = np.linalg.lstsq(rows, values, rcond=None)[0]
+    return dict(zip(logs, map(float, found), strict=False))
+
+
 def standing(
     windows: Iterable[RaceWindow], among: Iterable[str] | None = None
 ) -> RaceStanding | None:
@@ -104,7 +127,8 @@ def standing(
     logs = {way: every[way] for way in (every if among is None else among) if way in every}
     if not logs:
         return None
-    ordered = sorted(logs, key=lambda way: -fmean(logs[way].values()))
+    level = levels(logs)
+    ordered = sorted(logs, key=lambda way: -level[way])
     leader = ordered[0]
     gaps = {way: gaps_of(logs[leader], logs[way]) for way in ordered[1:]}
     usual = usual_variance(gaps.values())
@@ -178,8 +202,8 @@ def _rounds(
         more.add(base)
     near = nearest(found) if found else set()
     if unseen := [way for way in early if not met[way] and way != base]:
-        ahead = {found.leader, *([found.rival] if found.rival else [])} if found else set()
-        yield {*unseen[:at_once], *more, *(way for way in ahead if len(quiet[way]) < LAUNCHES)}
+        ahead = [found.leader] if found and found.launches[found.leader] < LAUNCHES else []
+        yield {*unseen[:at_once], *more, *ahead}
     if found and found.launches[found.leader] < LAUNCHES:
         yield near | more
     if unseen := [way for way in ways if not met[way]]:

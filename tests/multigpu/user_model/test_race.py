@@ -13,6 +13,8 @@ from multigpu.user_model.race import (
     MOST_DISTURBED,
     RaceStanding,
     RaceWindow,
+    by_launch,
+    gaps_of,
     next_launch,
     standing,
 )
@@ -178,3 +180,85 @@ def test_the_run_that_warms_a_launch_stands_in_for_no_window() -> None:
     run = Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=4)
     windows = [run.model_copy(update={"timed_steps": count}) for count in STEPS]
     assert run.model_copy(update={"timed_steps": COLD_STEPS}) not in windows
+
+
+MANY = {
+    ONE: 100.0,
+    "ddp": 180.0,
+    "exp4": 150.0,
+    "exp2": 175.0,
+    "ps_gpu0": 90.0,
+    "fsdp2": 185.0,
+    "zero1": 178.0,
+    **{f"exotic{number}": 170.0 + number for number in range(11)},
+}
+EARLY = list(MANY)[:7]
+
+
+def short_race(
+    rates: dict[str, float],
+    launches: int,
+    noise: float = 0.01,
+    first: list[str] = EARLY,
+    at_once: int | None = 2,
+) -> tuple[list[RaceWindow], list[list[str]]]:
+    """A race of so many launches in which each measures a window of a way."""
+    measure, windows, rounds = steady(rates, noise), list[RaceWindow](), list[list[str]]()
+    while len(rounds) < launches and (
+        chosen := next_launch(list(rates), windows, list(rates), ONE, 8, first, at_once)
+    ):
+        rounds.append(chosen)
+        windows += [measure(way, len(rounds)) for way in chosen]
+    return windows, rounds
+
+
+def test_the_second_launch_gives_an_interval_of_one_device_and_of_who_led_the_first() -> None:
+    _, rounds = short_race(MANY, 2)
+    assert rounds == [[ONE, "ddp", "exp4"], [ONE, "ddp", "exp2", "ps_gpu0"]]
+
+
+def test_a_leader_has_its_launches_before_an_exotic_way_has_one() -> None:
+    windows, rounds = short_race(MANY, 30)
+    exotic = next(place for place, own in enumerate(rounds) if any("exotic" in n for n in own))
+    before = [window for window in windows if int(window.launch) <= exotic]
+    found = ended(before)
+    assert {*EARLY} == {window.way for window in before}, "each family had its window first"
+    assert found.leader == "fsdp2" and found.launches["fsdp2"] >= LAUNCHES
+    assert found.launches[ONE] >= LAUNCHES and len(before) <= 25, "in time for a short budget"
+    assert rounds[exotic][0] == "fsdp2", "others are tried beside the leader"
+
+
+def test_an_exotic_way_that_is_fastest_is_found_where_there_is_time() -> None:
+    windows, rounds = short_race(MANY | {"exotic7": 260.0}, 30)
+    found = ended(windows)
+    assert found.leader == "exotic7" and found.is_decided
+    assert not next_launch(list(MANY), windows, list(MANY), ONE, 8, EARLY, 2)
+    assert {name for own in rounds for name in own} == {*MANY}, "each way was tried"
+
+
+def test_a_way_that_joins_late_is_compared_in_launches_that_measured_both() -> None:
+    """The machine is 1.5 times as fast from the third launch on, when a slower way joins."""
+    drift = [RaceWindow("ddp", str(n), 100.0 * (1.5 if n > 2 else 1.0)) for n in range(1, 6)]
+    late = [RaceWindow("exp2", str(n), 90.0 * 1.5) for n in range(3, 6)]
+    found = ended([*drift, *late])
+    assert found.leader == "ddp" and found.is_decided, "by means of all launches exp2 would lead"
+    assert gaps_of(*by_launch([*drift, *late]).values()) == pytest.approx([np.log(100 / 90)] * 3)
+    alone = [window._replace(launch=f"own{window.launch}") for window in late]
+    assert len(gaps_of(*by_launch([*drift, *alone]).values())) == 3, "first with first"
+
+
+def test_where_a_launch_is_dear_each_family_is_in_the_first() -> None:
+    _, rounds = short_race(MANY, 2, at_once=None)
+    assert rounds[0] == EARLY
+    _, rounds = short_race(MANY, 1, first=list(MANY), at_once=None)
+    assert rounds[0] == list(MANY)
+
+
+def test_a_way_has_no_more_launches_than_are_allowed_and_others_go_on() -> None:
+    windows: list[RaceWindow] = []
+    rounds = 0
+    measure = steady(MANY)
+    while chosen := next_launch(list(MANY), windows, list(MANY), ONE, 1, EARLY, 2):
+        rounds += 1
+        windows += [measure(way, rounds) for way in chosen]
+    assert sorted(window.way for window in windows) == sorted(MANY), "each once, and then it ends"
