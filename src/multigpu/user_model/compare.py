@@ -153,8 +153,9 @@ def next_points(
         for place, name in enumerate(chosen):
             if turn and not done[name] and name != base:
                 continue  # what is met first has one window, short as it is
-            # a capture that fails spoils its processes: each has its own
-            own = 1 + place if "captured" in runs[name].execution else 0
+            # a capture that fails spoils its processes: each has its own, until it is known to work
+            captured = "captured" in runs[name].execution
+            own = (1 if done[name] else 2 + place) if captured else 0
             points.append(Point(runs[name], done[name] + turn, own, timeout_s=timeout_s))
     return points
 

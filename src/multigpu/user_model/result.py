@@ -16,6 +16,7 @@ import pandas as pd
 from multigpu.analysis.compare import ratio_columns
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
+from multigpu.engines.common.checked import way_of
 from multigpu.placements import find_placement
 from multigpu.records.record import Equivalence, Record, RecordStore
 from multigpu.spec.run import Run
@@ -134,14 +135,15 @@ class Result:
         ]
 
     def equivalence(self, name: str) -> Equivalence | None:
-        """How a placement compared with one process; None: it was not compared."""
+        """How a placement compared with one process, in whichever form it was; None: it was not."""
+        way = way_of(self[name].run)
         return next(
             (
                 record.measurement.equivalence
                 for record in self.records
-                if called(record.run) == name
-                and record.measurement
+                if record.measurement
                 and record.measurement.equivalence
+                and way_of(record.run) == way
             ),
             None,
         )

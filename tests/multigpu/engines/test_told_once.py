@@ -49,14 +49,15 @@ def test_a_way_is_compared_once(changed: dict[str, Any], again: bool) -> None:
 def test_what_an_earlier_launch_compared_is_not_compared_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A form that it did not meet is, so that its Record says what the comparison gave."""
+    """Whatever its form: launched steps are compared of all."""
 
     def compare() -> Equivalence:
         return Equivalence(distance=0.1, tolerance=1.0, steps=3, precision="fp64")
 
     known = [checked.way_of(run_of(timed_steps=7)).digest, checked.way_of(run_of(devices=3)).digest]
     monkeypatch.setenv(checked.EQUALITY_KNOWN, ",".join(known))
-    assert checked.told_once(run_of(traced_steps=2), compare) == {"equivalence": None}
-    for other in ({"execution": "compiled"}, {"placement": "exp4"}):
+    for same in ({"traced_steps": 2}, {"execution": "compiled"}):
+        assert checked.told_once(run_of(**same), compare) == {"equivalence": None}
+    for other in ({"micro_steps": 2}, {"placement": "exp4"}):
         found = checked.told_once(run_of(**other), compare)["equivalence"]
         assert found is not None and found["distance"] == 0.1

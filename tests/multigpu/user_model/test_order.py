@@ -14,7 +14,7 @@ from multigpu.records.record import Record
 from multigpu.runner.point import Point
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import FIRST, MANY_FORMS, variants
-from multigpu.user_model.compare import raced, shared_launch
+from multigpu.user_model.compare import next_points, raced, shared_launch
 from multigpu.user_model.order import NEW_ON_CPU, order_of
 from multigpu.user_model.page import remarks
 from multigpu.user_model.placed import ONE, called
@@ -90,6 +90,28 @@ def test_on_cpus_one_launch_measures_one_device_beside_several() -> None:
     keras = {"framework": "tensorflow", "processes": "one"}
     first, second = (run.model_copy(update=keras) for run in (alone, several))
     assert shared_launch(Point(first)) != shared_launch(Point(second))
+
+
+def test_captures_that_are_known_to_work_share_a_launch_and_new_ones_have_their_own() -> None:
+    fields = {"device_type": "cuda", "host_cores": None}
+    runs = [run.model_copy(update=fields) for run in runs_of() if run.placement in MANY_FORMS]
+    runs = [*runs, *(run.model_copy(update={"execution": "captured"}) for run in runs)]
+    alone, ddp = (run for run in runs if run.execution == "captured" and run.placement == "ddp")
+    known = [
+        record.model_copy(update={"run": run})
+        for run in (alone, ddp)
+        for record in planted("ddp", run.devices, STEADY[:1])
+    ]
+    result = Result.of(described(), runs, {}, known, Path("nowhere"), 100.0)
+    launches: dict[str, set[int]] = {}
+    for point in next_points(result, {}, 5, 60.0):
+        launches.setdefault(called(point.run), set()).add(point.launch)
+    captured = {name: found for name, found in launches.items() if "captured" in name}
+    assert captured[called(alone)] == captured[called(ddp)] and len(captured) > 3
+    new = [found for name, found in captured.items() if name not in result.names]
+    assert all(len(found) == 1 for found in captured.values())
+    assert len(set.union(*new)) == len(new) and not set.union(*new) & captured[called(ddp)]
+    assert {name for name, found in launches.items() if found == {0}} == {*launches} - {*captured}
 
 
 class FakeMachine:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.records.record import Record
+from multigpu.records.record import Equivalence, Record
 from multigpu.user_model.result import Result
 from multigpu.user_model.same_losses import FIRST, first_apart
 from tests.multigpu.user_model.test_told import planted, result_of
@@ -58,6 +58,21 @@ def test_rounding_is_no_other_training() -> None:
 @pytest.mark.parametrize("draws", [True, None])
 def test_losses_of_a_model_that_draws_or_may_draw_tell_nothing(draws: bool | None) -> None:
     assert compared(STALE, draws=draws).trains_the_same("ddp, compiled")
+
+
+@pytest.mark.parametrize("distance", [1e-12, 1e-2])
+def test_a_form_is_as_equal_as_its_placements_launched_steps(distance: float) -> None:
+    told = Equivalence(distance=distance, tolerance=1e-8, steps=3, precision="fp64")
+    first, *later = way("ddp", 2, "eager", LAUNCHED)
+    assert first.measurement is not None
+    first = first.model_copy(
+        update={"measurement": first.measurement.model_copy(update={"equivalence": told})}
+    )
+    zero = way("zero1", 2, "compiled", LAUNCHED)
+    result = result_of([first, *later], way("ddp", 2, "compiled", LAUNCHED), zero, draws=False)
+    assert result.equivalence("ddp, compiled") == told
+    assert result.trains_the_same("ddp, compiled") == (distance < 1e-8)
+    assert result.equivalence("zero1, compiled") is None
 
 
 def test_another_placement_that_trains_alike_stands_in_for_launched_steps() -> None:

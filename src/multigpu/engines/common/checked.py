@@ -37,8 +37,11 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def way_of(run: Run) -> Run:
-    """The Run however long it is timed."""
-    return run.model_copy(update=LENGTHS)
+    """What is compared of a Run: however long it is timed, and PyTorch's steps as the host launches
+    them, whichever form is timed (`compared`).
+    """
+    form = {"execution": "eager"} if run.framework == "torch" else {}
+    return run.model_copy(update=LENGTHS | form)
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
@@ -48,8 +51,6 @@ def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, 
     way, known = way_of(run), os.environ.get(EQUALITY_KNOWN, "")
     if known and way.digest in known.split(","):
         return {"equivalence": None}
-    # PyTorch's steps are compared in the eager form, whichever is timed (`compared`)
-    way = way.model_copy(update={"execution": "eager"} if run.framework == "torch" else {})
     if way not in _known:
         _known[way] = compare()
     found = _known[way]
