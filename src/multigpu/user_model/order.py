@@ -9,15 +9,15 @@ from multigpu.user_model.candidates import MANY_FORMS, PLAIN, trains_the_same
 from multigpu.user_model.placed import called, changes_precision
 
 NEW_ON_CPU = 2
-"""Ways that a launch of the first round measures for the first time, on CPUs: a launch takes little
-more than so many windows there, and measures what is known again, so that intervals come early.
+"""Ways that the first launch measures beside one device, on CPUs, where a launch takes as long as
+three windows: the second measures them again, so that intervals come early.
 """
 
 
 class Order(NamedTuple):
     """Names of ways. first: one device, and of each family the way that can win; later: all others,
-    what is forecast to be dominated last. at_once: ways of the first round that one launch measures
-    for the first time (None: all).
+    what is forecast to be dominated last. at_once: ways of the first round that the first launch
+    measures (None: all).
     """
 
     first: list[str]

@@ -24,7 +24,7 @@ other.
 OWN = 0.1  # of a window: by so little is what the ways of a launch share held to be nothing
 
 LATER = 4
-"""So many times as many ways as in the first round does a launch of the third try for the first
+"""So many times as many ways as the first launch does one of the third round try for the first
 time.
 """
 
@@ -175,8 +175,9 @@ def next_launch(
             which a leader is looked for.
         base: the way that rates are compared with, which has as many launches as a verdict needs.
         most: launches of a way, at most.
-        first: the ways of the first round (None: all); at_once: how many of them a launch measures
-            for the first time beside the base, at most (None: all).
+        first: the ways of the first round (None: all). at_once: so many of them does the first
+            launch measure beside the base, and the second measures those again, so that intervals
+            come early (None: the first launch measures all).
     """
     met = {way: {w.launch for w in windows if w.way == way} for way in ways}
     early = ways if first is None else [way for way in ways if way in first]
@@ -203,7 +204,11 @@ def _rounds(
     near = nearest(found) if found else set()
     if unseen := [way for way in early if not met[way] and way != base]:
         ahead = [found.leader] if found and found.launches[found.leader] < LAUNCHES else []
-        yield {*unseen[:at_once], *more, *ahead}
+        begun = len({window.launch for window in windows})
+        if at_once is not None and begun < 2:
+            rival = [found.rival] if found and found.rival else []
+            yield {*unseen[:at_once], *more} if not begun else {*ahead, *rival, *more}
+        yield {*unseen, *more, *ahead}
     if found and found.launches[found.leader] < LAUNCHES:
         yield near | more
     if unseen := [way for way in ways if not met[way]]:

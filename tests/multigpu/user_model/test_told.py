@@ -226,7 +226,7 @@ def test_a_race_goes_on_by_launches_until_its_budget_ends() -> None:
     """
     steps_ms = {("ddp", 1): 10.0, ("ddp", 2): 12.0, ("exp2", 2): 90.0, ("exp4", 2): 0.0}
     runs = {key: planted(*key, [1.0])[0].run for key in steps_ms}
-    for left, launches in ((99, 3), (6, 2)):
+    for left, launches, failed in ((99, 3, {"exp4": "it broke"}), (5, 2, {})):
         records, asked = list[Record](), list[int]()
 
         def result(records: list[Record] = records) -> Result:
@@ -251,9 +251,9 @@ def test_a_race_goes_on_by_launches_until_its_budget_ends() -> None:
             return []
 
         assert raced(result, measure, 8, 30.0) == []
-        assert asked[:2] == [3, 3], "two new ways a launch, beside what is known to be ahead"
+        assert asked[:3] == [3, 2, 3], "the third tries what is left, beside what is ahead"
         found = result()
-        assert found.failed == {"exp4": "it broke"} and found.race is not None
+        assert found.failed == failed and found.race is not None
         assert found.race.launches == {ONE: launches, "ddp": launches, "exp2": 1}
         assert found.verdict.startswith("Fastest: ddp" if launches == 3 else "Not told apart")
 

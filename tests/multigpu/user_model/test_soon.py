@@ -1,0 +1,64 @@
+"""How soon a comparison on two CPU processes says something, by the clock of an idle computer."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from multigpu import paths
+from multigpu.user_model.placed import ONE
+from multigpu.user_model.race import LAUNCHES
+from multigpu.user_model.result import compared
+from multigpu.workloads.own.description import FOLDERS
+
+INTERVAL = re.compile(r">[\d,.]+ \([\d,.]+ to [\d,.]+\)")
+"""A figure of the page's table with its interval."""
+
+FIRST_S, BUDGET_S = 20.0, 60.0
+IDLE_PERCENT = 15.0  # of all cores, that others may use
+MOST_BYTES = 2 << 20
+
+
+def followed(command: list[str], page: Path) -> tuple[list[tuple[float, str]], float]:
+    """What the page said as long as the command ran, with when it was written; when it ended."""
+    began_s, seen = time.monotonic(), list[tuple[float, str]]()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            time.sleep(0.05)
+            if page.is_file() and (text := page.read_text()) != (seen[-1][1] if seen else ""):
+                seen.append((time.monotonic() - began_s, text))
+    assert process.returncode == 0
+    return seen, time.monotonic() - began_s
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_interval_in_20_s_and_a_page_of_three_launches_in_60_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of a GPT; each page that stood meanwhile was whole."""
+    if (used := psutil.cpu_percent(interval=2.0)) > IDLE_PERCENT:
+        pytest.skip(f"others use {used:.0f}% of this computer: seconds need an idle one")
+    monkeypatch.setenv(FOLDERS, "")
+    job, out = paths.REPOSITORY / "examples" / "my_gpt.py", tmp_path / "out"
+    asked = ["--devices", "2", "--device-type", "cpu", "--budget-s", f"{BUDGET_S:g}"]
+    command = [sys.executable, "-m", "multigpu", "compare", f"{job}:job", *asked, "--quiet"]
+    pages, ended_s = followed([*command, "--out", str(out)], out / "index.html")
+    assert all(text.rstrip().endswith("</html>") for _, text in pages)
+    told = [f"{when_s:.1f} s: {len(INTERVAL.findall(text))}" for when_s, text in pages]
+    first_s = next(when_s for when_s, text in pages if INTERVAL.search(text))
+    assert first_s <= FIRST_S, f"intervals on the page: {', '.join(told)}"
+    assert ended_s <= BUDGET_S, f"intervals on the page: {', '.join(told)}"
+    assert len(pages) >= LAUNCHES, "a page after each round"
+    result = compared(out)
+    assert result.race is not None
+    counts = result.race.launches
+    assert counts[result.race.leader] >= LAUNCHES and counts[ONE] >= LAUNCHES
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    assert not [path for path in files if path.suffix in (".job", ".pkl", ".pickle")]
