@@ -20,7 +20,7 @@ from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.machine.process import WITH_KERAS
 from multigpu.records.base import STATUSES
-from multigpu.records.record import Record, RecordStore
+from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point, launch_of, records_here
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
@@ -75,13 +75,14 @@ def measured_within(
     store: RecordStore,
     bar: Budget,
     lookout: Lookout | None = None,
-    environment: Mapping[str, str] = WITH_KERAS,
+    environment: Callable[[], Mapping[str, str]] = lambda: WITH_KERAS,
     after: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Measure the points in order, in as few launches as can be, until the budget ends; first a few
     steps, since a launch begins cold. Gives a sentence for each launch that died; the others go on.
 
-    after: called once a launch has ended, when nothing is being measured.
+    environment: gives that of a launch, just before it. after: called once one has ended, when
+        nothing is being measured.
     """
     troubles = list[str]()
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
@@ -94,7 +95,7 @@ def measured_within(
         ):
             own = [point for point in points if shared_launch(point) == launch]
             plan, known = make_plan(
-                TIMED, own, store.root, scratch, memory, AGAIN, environment=environment
+                TIMED, own, store.root, scratch, memory, AGAIN, environment=environment()
             )
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
@@ -162,13 +163,13 @@ def next_points(
 
 def raced(
     result_of: Callable[[], Result],
-    measure: Callable[[Sequence[Point], Sequence[Record]], list[str]],
+    measure: Callable[[Sequence[Point]], list[str]],
     most: int,
     timeout_s: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Run the race until a leader is told apart, `measure` gives nothing more, or it is over; a
-    sentence for each launch that died. measure: is also told what was measured before.
+    sentence for each launch that died.
     """
     result, fruitless, troubles = result_of(), Counter[str](), list[str]()
     while not is_over() and (points := next_points(result, fruitless, most, timeout_s)):
@@ -176,7 +177,7 @@ def raced(
             {called(point.run) for point in points},
             Counter(r.key for r in result.records),
         )
-        troubles += measure(points, result.records)
+        troubles += measure(points)
         result = result_of()
         new = [record for record in result.records if record.key not in before]
         for name in names - {called(record.run) for record in new if record.status == "ok"}:
@@ -324,13 +325,16 @@ def compare(
                 found.write_page(is_over=False)
                 bar.set_postfix_str(str(found.ahead or found.chosen(None)))
 
-        def measure(chosen: Sequence[Point], before: Sequence[Record]) -> list[str]:
+        def environment() -> dict[str, str]:
+            """What a launch is told: the ways that were compared with one process already."""
+            done = [record.run for record in records_here(points, store) if record.status == "ok"]
+            return WITH_KERAS | {EQUALITY_KNOWN: ",".join({way_of(run).digest for run in done})}
+
+        def measure(chosen: Sequence[Point]) -> list[str]:
             bar.total = max(
                 bar.total or 0, bar.n + len(chosen) + len(set(map(shared_launch, chosen)))
             )
-            ways = {way_of(record.run).digest for record in before if record.status == "ok"}
-            known = WITH_KERAS | ({EQUALITY_KNOWN: ",".join(sorted(ways))} if ways else {})
-            troubles = measured_within(chosen, store, bar, lookout, known, tell)
+            troubles = measured_within(chosen, store, bar, lookout, environment, tell)
             bar.ends_s = ends_s - kept_for_trace()
             return troubles
 
@@ -342,7 +346,7 @@ def compare(
             looked += [Point(run, timeout_s=timeout_s) for run in runs_traced]
             points += looked
             bar.ends_s = ends_s
-            troubles += measure(looked, found.records)
+            troubles += measure(looked)
             # what a trace left of its time
             troubles += raced(result_of, measure, repeats, timeout_s, lambda: bar.is_over)
     bar.close()

@@ -134,8 +134,7 @@ class FakeMachine:
         job = described(micro_steps=1)
         return Result.of(job, self.runs, {}, self.records, Path("nowhere"), self.budget_s)
 
-    def measure(self, chosen: Sequence[Point], before: Sequence[Record]) -> list[str]:
-        assert len(before) == len(self.records)
+    def measure(self, chosen: Sequence[Point]) -> list[str]:
         self.launches += 1
         self.now_s += 3.0
         for point in chosen:

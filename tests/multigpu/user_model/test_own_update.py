@@ -133,7 +133,8 @@ def test_placements_train_them_as_one_process_does(
         assert "exp4" in no and "does not update whole replicas" in no["exp4"]
         assert all(run.micro_steps == 2 for run in runs)
         keep(folder, described, runs, no, 60)
-        points += [Point(run) for run in runs if run.placement != "independent"]
+        # one device in a launch of its own
+        points += [Point(run, launch=run.devices) for run in runs if run.placement != "independent"]
     store.check_writable()
     kept = list[int]()  # Records there are once each launch has ended: what a page then shows
     measured_within(points, store, bar, after=lambda: kept.append(len(list(store))))

@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -281,6 +281,11 @@ class Session(session.Session):
         super().__init__(opening)
         self.told = found
         self.tells = tells_lookups(self.run, any(member.by_row for member in self.context.assigned))
+
+    def time(self) -> Sequence[Mapping[str, Any]]:
+        parts = super().time()
+        let_go_of_sums(self.run)  # the next Run may have a group of its own, and this one's hold on
+        return parts
 
     def shards(self, index: int) -> list[Shard]:
         shards = [feed.shard(index) for feed in self.feeds]
