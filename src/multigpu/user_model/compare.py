@@ -227,9 +227,11 @@ def compare(
             (None: all GPUs, or 2 processes). On one GPU steps that the host launches are compared
                 with steps that are captured as a CUDA graph, and more GPUs are forecast.
         budget_s: seconds for all of it, the examination and the page included, held within 10% or 5
-            s; what did not fit in is said. repeats: launches of each way, at most: all have one,
-            and then those that are not told apart from the fastest (`race`).
-        out: a folder for the Records and the page, index.html.
+            s; what did not fit in is said, with its seconds. repeats: launches of each way, at
+            most: first of one way of each family and of the fastest, then of all others, and then
+            of those that are not told apart from the fastest (`race`).
+        out: a folder for the Records and the page, index.html, which stands from the first launch
+            on and is written anew after each.
         levers: what is tried of each placement beside the plain form: "compiled", "captured" (GPUs
             alone), both together where both are named, "recompute", "micro_steps", "precision";
             "all": all but the last, which trains with other numbers and is never called equal.

@@ -198,9 +198,10 @@ def _rounds(
     """Give what each round that is not over wants measured, the first round first."""
     met = {way: {w.launch for w in windows if w.way == way} for way in ways}
     found, quiet = standing(windows, may_lead), by_launch(windows)
-    more = {way for way in ways if met[way] and way not in quiet and len(met[way]) < MOST_DISTURBED}
-    if len(quiet.get(base, {})) < LAUNCHES:
-        more.add(base)
+    again = {
+        way for way in ways if met[way] and way not in quiet and len(met[way]) < MOST_DISTURBED
+    }
+    more = again & {*early} | ({base} if len(quiet.get(base, {})) < LAUNCHES else set())
     near = nearest(found) if found else set()
     if unseen := [way for way in early if not met[way] and way != base]:
         ahead = [found.leader] if found and found.launches[found.leader] < LAUNCHES else []
@@ -214,6 +215,7 @@ def _rounds(
     if unseen := [way for way in ways if not met[way]]:
         some = None if at_once is None else LATER * at_once
         yield {*unseen[:some], *more, *([found.leader] if found else [])}
+    more |= again
     if found and not found.is_decided:
         yield near | more | {found.leader, *([found.rival] if found.rival else [])}
     yield more

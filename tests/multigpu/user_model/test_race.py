@@ -263,3 +263,13 @@ def test_a_way_has_no_more_launches_than_are_allowed_and_others_go_on() -> None:
         rounds += 1
         windows += [measure(way, rounds) for way in chosen]
     assert sorted(window.way for window in windows) == sorted(MANY), "each once, and then it ends"
+
+
+def test_a_disturbed_exotic_way_waits_until_the_leader_has_its_launches() -> None:
+    """A disturbed way of the first round does not."""
+    windows, _ = short_race(MANY, 2)
+    for way in ("exp2", "exotic3"):
+        told = [*windows, RaceWindow(way, "2", 100.0, disturbed=True)]
+        told += [RaceWindow(other, "2", 90.0) for other in EARLY if other != way]
+        chosen = next_launch(list(MANY), told, list(MANY), ONE, 8, EARLY, 2)
+        assert (way in chosen) == (way == "exp2") and ONE in chosen
