@@ -24,7 +24,18 @@ class Cost(NamedTuple):
     is_least: bool
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2g} s{' or more' if self.is_least else ''}"
+        return f"{told_s(self.seconds)}{' or more' if self.is_least else ''}"
+
+
+def told_s(seconds: float) -> str:
+    """Seconds in two digits, or whole ones."""
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def bracketed(name: str) -> str:
+    """The name of a way with its form in brackets: in a list, a comma would end it."""
+    placement, comma, form = name.partition(", ")
+    return f"{placement} ({form})" if comma else placement
 
 
 def _measured(result: Result) -> list[tuple[Run, Measurement]]:
@@ -65,18 +76,20 @@ def told_untried(result: Result, is_over: bool) -> str:
     for name, cost in costs.items():
         each.setdefault(str(cost) if cost else "", []).append(name)
     named = [
-        joined(names) + (f" ({cost}{' each' if len(names) > 1 else ''})" if cost else "")
+        joined([bracketed(name) for name in names])
+        + (f": {cost}{' each' if len(names) > 1 else ''}" if cost else "")
         for cost, names in each.items()
     ]
     listed = "; ".join(named)
     if not is_over:
         return f"Not tried yet: {listed}."
     startups = [found.startup_s for _, found in _measured(result) if found.startup_s]
-    beside = f"; a launch takes {median(startups):.2g} s besides" if startups else ""
+    beside = f"; a launch takes {told_s(median(startups))} besides" if startups else ""
     known = [cost.seconds for cost in costs.values() if cost]
     least = any(cost is None or cost.is_least for cost in costs.values())
-    whole = f", {sum(known):.2g} s{' or more' if least else ''} together" if len(known) > 1 else ""
+    together = f"{told_s(sum(known))}{' or more' if least else ''}" if known[1:] else ""
+    whole = f"; together {together}" if together else ""
     return (
-        f"{result.budget_s:g} s did not reach {listed}{whole}{beside}: give a larger budget, what"
+        f"{result.budget_s:g} s did not reach {listed}{whole}{beside}. Give a larger budget: what"
         " was measured stays."
     )

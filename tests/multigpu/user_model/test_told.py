@@ -234,13 +234,11 @@ def test_a_race_goes_on_by_launches_until_its_budget_ends() -> None:
 
         def measure(
             chosen: Sequence[Point],
-            before: Sequence[Record],
             left: int = left,
             records: list[Record] = records,
             asked: list[int] = asked,
         ) -> list[str]:
             asked.append(len(chosen))
-            assert len(before) == len(records)
             for point in chosen[: max(0, left - len(records))]:
                 steps = [steps_ms[point.run.placement, point.run.devices]] * (point.repeat + 1)
                 made = planted(point.run.placement, point.run.devices, [ms or 1 for ms in steps])
