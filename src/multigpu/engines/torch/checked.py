@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -262,11 +263,15 @@ def _compared(opening: Opening) -> tuple[float, int]:
     return distance, steps
 
 
+NOTICED_S = 0.2  # after which NCCL's group has noticed that a sum is there: it looks each 0.1 s
+
+
 def let_go_of_sums(run: Run) -> None:
     """Give back what DistributedDataParallel summed last: NCCL's group holds on to tensors that
     nobody waited for until its next call, and they would count in a Run's peak of memory.
     """
     if run.device_type == "cuda" and dist.is_initialized():
+        time.sleep(NOTICED_S)
         dist.all_reduce(torch.zeros(1, device="cuda"))
         give_back_memory(True)
 
