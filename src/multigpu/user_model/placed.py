@@ -24,6 +24,12 @@ USUAL = ("eager", "graph")
 """Forms of execution that a placement's name does not tell."""
 
 
+def bracketed(name: str) -> str:
+    """The name of a way with its form in brackets: in a list, a comma would end it."""
+    placement, comma, form = name.partition(", ")
+    return f"{placement} ({form})" if comma else placement
+
+
 def called(run: Any) -> str:
     """The name of a Run, or of its point, in a comparison: its placement, and what is not plain."""
     named = [ONE if run.devices == 1 else run.placement]

@@ -9,7 +9,7 @@ from multigpu.analysis.words import joined
 from multigpu.records.record import Measurement
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import PLAIN
-from multigpu.user_model.placed import called
+from multigpu.user_model.placed import bracketed, called
 
 if TYPE_CHECKING:
     from multigpu.user_model.result import Result
@@ -30,12 +30,6 @@ class Cost(NamedTuple):
 def told_s(seconds: float) -> str:
     """Seconds in two digits, or whole ones."""
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
-
-
-def bracketed(name: str) -> str:
-    """The name of a way with its form in brackets: in a list, a comma would end it."""
-    placement, comma, form = name.partition(", ")
-    return f"{placement} ({form})" if comma else placement
 
 
 def _measured(result: Result) -> list[tuple[Run, Measurement]]:

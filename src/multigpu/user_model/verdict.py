@@ -26,7 +26,7 @@ from multigpu.user_model.parts import (
     step_of,
     traced_of,
 )
-from multigpu.user_model.placed import Placed
+from multigpu.user_model.placed import Placed, bracketed
 from multigpu.user_model.race import LAUNCHES
 from multigpu.user_model.trust import figure_text
 
@@ -264,7 +264,7 @@ def _sure(result: Result, best: Placed) -> str:
     few = _too_few(result, best)
     yet = f" yet ({few}; a verdict takes {LAUNCHES} of each)" if few else ""
     if rivals:
-        return f"Not told apart{yet}: {told}, and {joined(rivals)}."
+        return f"Not told apart{yet}: {told}, and {joined([bracketed(name) for name in rivals])}."
     if few:
         return f"Not told apart{yet}: {told} is ahead."
     return f"Fastest: {told}."

@@ -17,10 +17,10 @@ from multigpu.user_model.candidates import FIRST, MANY_FORMS, variants
 from multigpu.user_model.compare import next_points, raced, shared_launch
 from multigpu.user_model.order import NEW_ON_CPU, order_of
 from multigpu.user_model.page import remarks
-from multigpu.user_model.placed import ONE, called
+from multigpu.user_model.placed import ONE, bracketed, called
 from multigpu.user_model.race import LAUNCHES
 from multigpu.user_model.result import Result
-from multigpu.user_model.untried import bracketed, untried
+from multigpu.user_model.untried import untried
 from tests.multigpu.user_model.test_told import STEADY, described, planted
 
 pytestmark = pytest.mark.usefixtures("no_study")
