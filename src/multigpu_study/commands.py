@@ -37,9 +37,7 @@ CLAIMS = Command(
     _claims,
 )
 COLLECTIVES = Command(
-    "collectives",
-    "time all-reduces of this machine",
-    "multigpu_study.collectives.experiment:main",
+    "collectives", "time all-reduces of this machine", "multigpu_study.collectives.experiment:main"
 )
 SYNCHRONY = Command(
     "synchrony", "run a parameter server's protocols", "multigpu_study.synchrony.measure:main"
@@ -55,7 +53,5 @@ INTERFERENCE = Command(
     "multigpu_study.interference:main",
 )
 TRAIN = Command(
-    "train",
-    "train runs to the end of a budget",
-    "multigpu_study.training.command:main",
+    "train", "train runs to the end of a budget", "multigpu_study.training.command:main"
 )

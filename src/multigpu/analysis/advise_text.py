@@ -17,11 +17,7 @@ from multigpu.analysis.fields import POINT
 from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
-from multigpu.analysis.query import (
-    command_of,
-    measure_command,
-    run_of,
-)
+from multigpu.analysis.query import command_of, measure_command, run_of
 from multigpu.analysis.read import frames
 from multigpu.analysis.show import aligned
 from multigpu.analysis.words import (

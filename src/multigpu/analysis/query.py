@@ -137,8 +137,7 @@ def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> 
     CPU); `other` as in `points.where`.
     """
     return where(
-        table,
-        **{name: [None, ""] if missing(row[name]) else row[name] for name in names} | other,
+        table, **{name: [None, ""] if missing(row[name]) else row[name] for name in names} | other
     )
 
 

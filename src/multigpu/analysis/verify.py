@@ -36,11 +36,7 @@ from multigpu.workloads.own.description import know
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
 # faults that an exception may name: never one of physics, key or bytes
-FORGIVEN = (
-    COMMIT,
-    TREE,
-    SCHEMA,
-)
+FORGIVEN = (COMMIT, TREE, SCHEMA)
 SHOWN = 20  # offenders that are printed one by one
 # by a field, the first that a Record has; of CollectiveRecords `run` names a method
 KINDS: dict[str, type[Kept]] = {"run": Record}

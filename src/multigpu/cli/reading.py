@@ -18,9 +18,7 @@ def add_reading(add_parser: Callable[..., Parser]) -> None:
     line of help.
     """
     listing = add_parser(
-        "records",
-        "multigpu.cli.read:records_command",
-        "list, filter and export Records",
+        "records", "multigpu.cli.read:records_command", "list, filter and export Records"
     )
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")

@@ -21,13 +21,7 @@ from multigpu.workloads import find_model
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
 BUNDLES = ("job", "way")  # names of lists of fields that belong together
 # settings that are lists and not crossed
-PLAIN_LISTS = (
-    "launches",
-    "only",
-    "without",
-    "cases",
-    "when",
-)
+PLAIN_LISTS = ("launches", "only", "without", "cases", "when")
 MOST_POINTS = 100_000  # of one entry: more would never be measured
 DEFAULT_BATCH = "default"  # what `batch_size` may say: the model's own
 

@@ -16,17 +16,10 @@ from multigpu.workloads.cnn.family import SWEEPS
 
 # device counts whose points are repeated: one, a whole host of eight, and half of it; others are
 # screening
-ENDS = (
-    1,
-    4,
-    8,
-)
+ENDS = (1, 4, 8)
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
 # document 001's statements are about its four large models and its eight on small images
-OF_INTEREST = (
-    *LARGE,
-    *FOR_CIFAR,
-)
+OF_INTEREST = (*LARGE, *FOR_CIFAR)
 DECODE_S = 0.007  # in which one core decodes, crops and scales one image
 FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
 

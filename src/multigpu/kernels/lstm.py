@@ -233,10 +233,7 @@ class KernelApart(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         # memory that this stream works on is not to be given away meanwhile
-        for use in (
-            *gradients,
-            *ctx.uses,
-        ):
+        for use in (*gradients, *ctx.uses):
             use.record_stream(torch.cuda.current_stream(use.device))
         return lstm_kernel_gradient(gradients[0].contiguous(), *ctx.uses), None, None
 

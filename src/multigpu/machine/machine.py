@@ -217,11 +217,7 @@ def this_host() -> Machine:
     ]
     cores = len(os.sched_getaffinity(0))
     # where the driver says that peer access over NVLink works, and where not
-    words = {
-        True: "NVLink",
-        False: "PCIe",
-        None: "unknown",
-    }
+    words = {True: "NVLink", False: "PCIe", None: "unknown"}
     name = f"{count}x-{slug(names[0])}" if names else f"{cores}x-cpu-{slug(_cpu_model())[:40]}"
     return Machine(
         name=name,

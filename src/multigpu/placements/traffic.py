@@ -189,10 +189,7 @@ def predicted_bytes(
             elif placement.reduction == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
             # all but one send once and receive once, on whichever way
-            elif placement.reduction in (
-                "gpu0",
-                "halves",
-            ):
+            elif placement.reduction in ("gpu0", "halves"):
                 moved["device_to_device"] += 2 * (replicas - 1) * size
             continue
         for replica in range(replicas):

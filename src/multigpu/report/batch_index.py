@@ -151,11 +151,7 @@ def write_index(
     title = tasks[0].settings.question or points.stem
     summary = f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}."
     text = TEMPLATE.render(
-        title=title,
-        summary=summary,
-        answers=answers(measured),
-        rows=rows,
-        words=STATUS_WORDS,
+        title=title, summary=summary, answers=answers(measured), rows=rows, words=STATUS_WORDS
     )
     write_whole(out / "index.html", text.encode(), replace=True, synced=False)
 

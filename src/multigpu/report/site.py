@@ -111,10 +111,7 @@ def grids_page() -> str:
 
 
 FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
-    {
-        "faults": lambda: faults_page,
-        "grids": lambda: grids_page,
-    },
+    {"faults": lambda: faults_page, "grids": lambda: grids_page},
     PluginRegistry("fragments", FunctionType),
 )
 """By name, what pages of `report/` include; other packages add some."""

@@ -174,10 +174,7 @@ def run_lanes(
     stop = Event()
 
     def measured(place: Place) -> Summary:
-        items, environment = (
-            shares[place],
-            lane_environment(place, len(shares) - 1),
-        )
+        items, environment = (shares[place], lane_environment(place, len(shares) - 1))
         # of this thread, and of all that it starts, which ends with it
         os.sched_setaffinity(0, place.cores)
         return sweep(TIMED, items, store, retry, False, hook, environment, bar=bar, stop=stop)

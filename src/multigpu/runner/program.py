@@ -105,11 +105,7 @@ class Program:
         item, began = self.plan.items[index], time.perf_counter()
         shared = self.shared_folder(index)
         seat = WorkerContext(
-            self.rank,
-            shared,
-            self.startup_s,
-            lambda name: self.begun(name, item.run),
-            self.hosts,
+            self.rank, shared, self.startup_s, lambda name: self.begun(name, item.run), self.hosts
         )
         with (
             open(self.journal.stack_file(self.plan.key(item), self.rank), "w") as stacks,

@@ -30,10 +30,7 @@ class Bar(Protocol):
 
 
 # statuses of Runs that may end otherwise when they are measured again
-AGAIN = (
-    "failed",
-    "timeout",
-)
+AGAIN = ("failed", "timeout")
 # counted like a status: points that were not reached, where the same command goes on
 LEFT = "left for a longer budget"
 

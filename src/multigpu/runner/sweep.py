@@ -14,11 +14,7 @@ from typing import Any
 from multigpu.machine import private_network
 from multigpu.machine.lane import this_lane
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
-from multigpu.machine.machine import (
-    Machine,
-    framework_version,
-    this_machine,
-)
+from multigpu.machine.machine import Machine, framework_version, this_machine
 from multigpu.machine.process import STOPPED_S, StoppedProcesses, end_in_order, last_words
 from multigpu.records.record import RecordStore
 from multigpu.records.store import Store
@@ -322,14 +318,4 @@ def measure(
                 " another folder"
             ) from None
         environment["MULTIGPU_TENSORBOARD"] = str(tensorboard.resolve())
-    return sweep(
-        TIMED,
-        points,
-        store,
-        retry,
-        progress,
-        hook,
-        environment,
-        company,
-        bar,
-    )
+    return sweep(TIMED, points, store, retry, progress, hook, environment, company, bar)

@@ -13,11 +13,7 @@ DeviceType = Literal["cuda", "cpu"]
 
 ITEM_BYTES = 4  # of an element: fp32
 # two_shot is torch's over symmetric memory (`symm_mem::two_shot_all_reduce_`)
-LIBRARIES = (
-    "nccl",
-    "gloo",
-    "two_shot",
-)
+LIBRARIES = ("nccl", "gloo", "two_shot")
 # in a sample: each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in
 # fp32
 MOST_CALLS = 20

@@ -11,10 +11,7 @@ from itertools import combinations
 import pandas as pd
 
 from multigpu.analysis.fields import SERIES
-from multigpu.analysis.forecast import (
-    widened,
-    widening_of,
-)
+from multigpu.analysis.forecast import widened, widening_of
 from multigpu.analysis.forecast_lines import Series
 from multigpu.analysis.merge_cost import form_of, kind_of
 from multigpu_study.analysis.merge_cost import held_without_itself, left_out

@@ -19,11 +19,7 @@ from multigpu.analysis.words import MODELS
 from multigpu.paths import SYNCHRONY
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.downpour import DownpourRecord
-from multigpu_study.synchrony.experiment import (
-    BoundedRate,
-    ProblemDescription,
-    TrainedModel,
-)
+from multigpu_study.synchrony.experiment import BoundedRate, ProblemDescription, TrainedModel
 from multigpu_study.synchrony.grid import read_grid
 from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.record import Measured, SynchronyRecord

@@ -32,12 +32,7 @@ Verdict = Literal[
     "cannot be tested here",
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-DECIDED: tuple[Verdict, ...] = (
-    "holds",
-    "holds here only",
-    "does not hold",
-    "does not hold here",
-)
+DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold", "does not hold here")
 OPEN: tuple[Verdict, ...] = ("inconclusive", "not yet measured")
 """What further Records would decide."""
 

@@ -30,11 +30,7 @@ def cut(text: str) -> tuple[str, str]:
 _ENVIRONMENT = Environment(
     loader=PackageLoader("multigpu_study.claims", "."), autoescape=True, trim_blocks=True
 )
-_ENVIRONMENT.filters |= {
-    "cut": cut,
-    "plural": plural,
-    "decided_before_data": decided_before_data,
-}
+_ENVIRONMENT.filters |= {"cut": cut, "plural": plural, "decided_before_data": decided_before_data}
 _ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS}
 _MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 

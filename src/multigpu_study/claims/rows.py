@@ -118,12 +118,7 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
         columns=list(dict.fromkeys([*frame.columns, *READ, *CONTEXT]))
     ).reset_index(drop=True)
     # an AveragingRecord has two rows, and a run may be the best of two searches
-    one = [
-        "machine",
-        "key",
-        "protocol",
-        "tuned",
-    ]
+    one = ["machine", "key", "protocol", "tuned"]
     latest = (
         frame.sort_values("attempt", kind="stable")
         .drop_duplicates(one, keep="last")

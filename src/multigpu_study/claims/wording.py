@@ -7,15 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
-from multigpu.analysis.words import (
-    FRAMEWORKS,
-    MODELS,
-    OF_A_JOB,
-    SAYS,
-    USUAL,
-    field_words,
-    joined,
-)
+from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined
 from multigpu_study.claims.core import (
     HERE,
     KINDS,

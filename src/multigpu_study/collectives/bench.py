@@ -136,11 +136,7 @@ class Bench:
         """This rank's part of the measurement. ArithmeticError: a sum was wrong."""
         times = [self.time_sample() for _ in range(self.run.samples)]
         # all ranks take part in a check, whatever they found
-        found = (
-            self.last_sample_fault(),
-            self.checked,
-            self.check(),
-        )
+        found = (self.last_sample_fault(), self.checked, self.check())
         if any(found):
             raise ArithmeticError(f"the sum is wrong: {next(filter(None, found))}")
         return [{"times": times, "counted": self.sent, "interface": self.carried}]

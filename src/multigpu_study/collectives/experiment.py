@@ -11,11 +11,7 @@ from multigpu import paths
 from multigpu.cli.command import Parser, add_records, add_usual, answered, parse_counts
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
-from multigpu.records.collective import (
-    CollectiveMeasurement,
-    CollectiveRecord,
-    CollectiveStore,
-)
+from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext
 from multigpu.runner.hosts.launching import HostGroup
 from multigpu.runner.hosts.namespaces import INTERFACE, SimulatedHosts

@@ -168,8 +168,7 @@ def measure_part(
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
-        prog="multigpu hosts",
-        description="Time all-reduces and steps between hosts made here.",
+        prog="multigpu hosts", description="Time all-reduces and steps between hosts made here."
     )
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     add_usual(

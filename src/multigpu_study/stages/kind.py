@@ -5,7 +5,5 @@ from multigpu.records.store import RecordKind
 from multigpu_study.stages.record import StageRecord, StageStore
 
 STAGES = RecordKind(
-    name="stages",
-    stores=lambda: [StageStore(paths.STAGES)],
-    records={"predictions": StageRecord},
+    name="stages", stores=lambda: [StageStore(paths.STAGES)], records={"predictions": StageRecord}
 )

@@ -30,14 +30,7 @@ without a GPU kernel is an error.
 """
 
 # how the names of operations begin that compute nothing
-NO_WORK = (
-    "_",
-    "Const",
-    "Identity",
-    "NoOp",
-    "VarHandleOp",
-    "ReadVariableOp",
-)
+NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:

@@ -123,10 +123,7 @@ class Actors:
         self.pending: dict[Any, tuple[int, int]] = {}  # reference -> worker, ticket
         self.taken: dict[int, np.ndarray | None] = {}
         # the latest parameters, and their reference in the object store
-        self.held: tuple[Any, Any] = (
-            None,
-            None,
-        )
+        self.held: tuple[Any, Any] = (None, None)
 
     def send(self, decision: Decision, parameters: np.ndarray | None) -> tuple[int, ...]:
         self.skip((job.worker, job.ticket) for job in decision.cancelled)

@@ -66,10 +66,7 @@ def known_here(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
-    parser = Parser(
-        prog="multigpu train",
-        description="Train runs to the end of a budget.",
-    )
+    parser = Parser(prog="multigpu train", description="Train runs to the end of a budget.")
     parser.add_argument(
         "fields",
         nargs="*",

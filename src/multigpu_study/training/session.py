@@ -19,11 +19,7 @@ from multigpu.engines.torch.wire import barrier
 from multigpu.machine.machine import total_energy_j
 from multigpu.runner.experiment import WorkerContext
 from multigpu.spec.errors import DidNotTrain
-from multigpu_study.training.checkpoint import (
-    checkpoint_path,
-    read_checkpoint,
-    write_checkpoint,
-)
+from multigpu_study.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu_study.training.duties import Duties, Evidence, files_written, start_fault
 from multigpu_study.training.evaluation import Scorer
 from multigpu_study.training.experiment import TrainingItem

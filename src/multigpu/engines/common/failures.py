@@ -7,11 +7,7 @@ Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 
 
 # names of the classes, of PyTorch, TensorFlow and Python
-MEMORY_ERRORS = {
-    "OutOfMemoryError",
-    "ResourceExhaustedError",
-    "MemoryError",
-}
+MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
 
 
 MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")

@@ -167,12 +167,7 @@ class Gathering:
                 limit(connection, 0)
                 return connection, greeting
             # a stranger, or a member that ended at once
-            except (
-                AuthenticationError,
-                EOFError,
-                OSError,
-                ValueError,
-            ):
+            except (AuthenticationError, EOFError, OSError, ValueError):
                 connection.close()
 
     def address_of(self, host: int) -> str:

@@ -24,10 +24,7 @@ MOST_GRAPHS = 8  # shapes of batches that one Run may have: each graph keeps its
 # seven shapes
 WIDTH = 10
 # which arrays a side's lengths are of
-SIDES = {
-    "source": ("source",),
-    "target": ("target_input", "target_output"),
-}
+SIDES = {"source": ("source",), "target": ("target_input", "target_output")}
 
 
 def is_ragged(shard: Shard) -> bool:

@@ -18,10 +18,7 @@ from multigpu.workloads import description_of
 from multigpu.workloads.tensors import DTYPES
 
 # precision -> the type that autocast computes in
-AUTOCAST = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def random_seed(seed: int, rank: int) -> int:

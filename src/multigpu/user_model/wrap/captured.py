@@ -48,11 +48,7 @@ class CapturedSteps:
     """Runs steps: eager ones in the warm-up, then replays of a recorded one."""
 
     def __init__(
-        self,
-        step: Step,
-        recorder: Recorder,
-        randomness: Randomness,
-        tell: Callable[[str], None],
+        self, step: Step, recorder: Recorder, randomness: Randomness, tell: Callable[[str], None]
     ) -> None:
         self.step = step
         self.recorder = recorder

@@ -69,10 +69,7 @@ class Convolution(Window):
 
     kind: ClassVar[str] = "conv"
     # of the product, the gradient of what it reads and that of its weights
-    touches: ClassVar[tuple[int, int]] = (
-        3,
-        3,
-    )
+    touches: ClassVar[tuple[int, int]] = (3, 3)
     filters: int = 0
     bias: bool = False
     gain: float = 2.0
@@ -142,10 +139,7 @@ class LocalResponseNorm(Layer):
 
     kind: ClassVar[str] = "response_norm"
     # backward reads what came in, what went out and its gradient
-    touches: ClassVar[tuple[int, int]] = (
-        3,
-        3,
-    )
+    touches: ClassVar[tuple[int, int]] = (3, 3)
     radius: int
     bias: float
     alpha: float

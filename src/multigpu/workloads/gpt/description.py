@@ -12,15 +12,7 @@ from functools import cache, partial
 from math import sqrt
 
 from multigpu.lazy import LazyMapping
-from multigpu.spec.model import (
-    Exchange,
-    Init,
-    Model,
-    Optimizer,
-    Section,
-    Splitting,
-    Variable,
-)
+from multigpu.spec.model import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
 
 VOCABULARY = 50_304
 """GPT-2's 50,257 entries, filled up to a multiple of 128, as nanoGPT and llm.c do."""

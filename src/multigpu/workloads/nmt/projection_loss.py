@@ -55,10 +55,7 @@ class WeightApart(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         x, scale = ctx.uses
         # memory that this stream works on is not to be given away meanwhile
-        for use in (
-            *gradients,
-            *ctx.uses,
-        ):
+        for use in (*gradients, *ctx.uses):
             use.record_stream(torch.cuda.current_stream(use.device))
         factor, rows = (x * scale).t(), gradients[0]
         return factor @ rows if ctx.dtype == x.dtype else torch.mm(

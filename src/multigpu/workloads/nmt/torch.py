@@ -229,10 +229,7 @@ class Nmt(nn.Module):
         _, forwards = self._run("encoder_forward", source, state, lengths=ends, beside=2)
         main.wait_stream(side)
         # memory that the other stream works on is not to be given away meanwhile
-        for tensor in (
-            turned,
-            *state,
-        ):
+        for tensor in (turned, *state):
             tensor.record_stream(side)
         for tensor in backwards:
             tensor.record_stream(main)
