@@ -1,6 +1,4 @@
-"""Build a Run that can be measured: look up its placement and its model, and judge it by
-`spec.rules`.
-"""
+"""Build a Run that can be measured: look up placement and model, and judge it by `spec.rules`."""
 
 from functools import partial
 from typing import Annotated, Any

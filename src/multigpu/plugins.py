@@ -48,9 +48,7 @@ def declared(kind: str) -> EntryPoints:
 
 @cache
 def one_by_one() -> tuple[list[EntryPoint], list[str]]:
-    """Read the entry points of each distribution by itself; and of each whose list is broken what
-    is wrong, in a sentence.
-    """
+    """Read each distribution's entry points by itself; of each broken list, what is wrong."""
     found, broken, names = list[EntryPoint](), list[str](), set[str]()
     for one in distributions():
         name = str(getattr(one, "_path", "a package"))  # its folder, until it says its name

@@ -1,6 +1,4 @@
-"""Files that readers see whole or not at all; compressed ones are unpacked no further than is
-sane.
-"""
+"""Files that readers see whole or not at all; compressed ones are unpacked within bounds."""
 
 import contextlib
 import os
@@ -50,9 +48,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_packed(path: Path) -> bytes:
-    """Read a compressed file; an OSError, EOFError or zlib.error if it cannot be read, is damaged,
-    or holds more than any Record.
-    """
+    """Read a compressed file; OSError, EOFError, zlib.error: unreadable, damaged or too large."""
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")
     unpacking = zlib.decompressobj(wbits=31)
@@ -66,9 +62,7 @@ def read_packed(path: Path) -> bytes:
 def check_size(
     text: bytes, size: int = MOST_BYTES, values: int = MOST_VALUES, lists: int = MOST_LISTS
 ) -> None:
-    """Refuse (EOFError) JSON of more bytes, or of more values or lists, which take far more memory
-    once parsed.
-    """
+    """Refuse (EOFError) JSON of more bytes, values or lists: these take far more memory parsed."""
     if len(text) > size:
         raise EOFError(f"it unpacks to more than {size >> 20} MiB")
     found = text.count(b","), text.count(b"[") + text.count(b"{")

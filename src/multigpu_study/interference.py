@@ -21,9 +21,7 @@ from multigpu.workloads.sources import check_inputs
 from multigpu_study.analysis.interference import interference_table, lanes_table
 
 SLOTS, MOST_REPEATS = 64, 100
-"""Of each round: slot 0 is lane 0 alone, slot 1 + n is lane n beside the others; each has so many
-numbers of repeats.
-"""
+"""Of each round: slot 0 is lane 0 alone, slot 1 + n lane n beside others; repeats of each."""
 
 ON_CPUS = 2  # lanes of a machine without GPUs
 

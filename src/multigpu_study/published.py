@@ -46,9 +46,7 @@ EXPERIMENTS = {
     ("exp4", None): "Exp4",
     ("exp4", 100): "Exp5",
 }
-"""Document 000's, by placement and length of a Run that rebuilds one: all but Exp5, of 100 words a
-sentence, ran on real lengths.
-"""
+"""Document 000's, by placement and length of a Run: Exp5 of 100 words, others on real lengths."""
 
 
 def published_of(run: Run) -> pd.DataFrame:

@@ -1,6 +1,4 @@
-"""Which placement to take for a job: every one that was measured on one machine, in every way of
-carrying it out, ranked.
-"""
+"""Rank every placement that was measured for a job on one machine, in every way it is done."""
 
 import math
 from collections.abc import Mapping, Sequence

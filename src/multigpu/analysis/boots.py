@@ -29,9 +29,7 @@ FORMS = {
 }
 """What a host's boot does to a step depends on who launches its kernels."""
 FREEDOM = 4.0
-"""Of the between-boot variance: points of a form differ in how far they wait for the host, so that
-the tails are heavy.
-"""
+"""Of the between-boot variance: points of a form wait differently for the host: heavy tails."""
 APART = 0.05
 """The level of the F test that says whether ratios differ between the boots that sides share."""
 TABLE = Path(__file__).parent / "between_boots.yaml"
@@ -141,9 +139,7 @@ class LogContrast(NamedTuple):
 
 @lru_cache(maxsize=100_000)
 def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> LogContrast:
-    """Return the weighted sum of the sides' levels, by generalised least squares: what their boots
-    have in common falls out.
-    """
+    """Return the sides' sum by generalised least squares: what boots have in common drops out."""
     forms = sorted({side.form for side in sides} - {""})
     between = {form: _moderated(form, sides) for form in forms}
     rows = [(t, side, boot) for t, side in enumerate(sides) for boot in side.boots]
@@ -170,9 +166,7 @@ def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> LogContra
 
 
 def _summed(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the variance of a sum of independent terms, each with its freedom, and Satterthwaite's
-    freedom: NaN where one is.
-    """
+    """Return a sum's variance (independent terms) and Satterthwaite's freedom: NaN where one is."""
     variance = sum(part for part, _ in terms)
     if math.isnan(variance):
         return math.nan, math.nan
@@ -203,9 +197,7 @@ def _over_boots(
     weights: Sequence[float],
     between: dict[str, tuple[float, float]],
 ) -> LogContrast:
-    """Return the contrast with boots as its units where the boots that all sides share differ in it
-    by more than the model says.
-    """
+    """Return the contrast by boots where those all sides share differ in it beyond the model."""
     shared = set.intersection(*({boot.name for boot in side.boots} for side in sides))
     if len(sides) < 2 or len(shared) < 2 or not any(weights):
         return found

@@ -22,9 +22,7 @@ MEASURED = tuple(
 )
 """What `points` tells of a point."""
 SHORT_BYTES = 2**10
-"""A message that takes as long as an empty one, yet has an element for every process: what it takes
-is latency.
-"""
+"""A message that takes as long as an empty one, yet has an element for every process: latency."""
 
 
 OF_RUN = (

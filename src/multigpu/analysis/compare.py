@@ -16,9 +16,7 @@ from multigpu.analysis.statistics import half_width
 from multigpu.records.record import Record
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
-"""What an interval of a ratio says. One that holds 1 does not say that there is no difference: it
-tells how large one may be.
-"""
+"""What an interval of a ratio says. One that holds 1 tells how large a difference may be."""
 
 TOLD = (
     "rate",
@@ -35,9 +33,7 @@ TOLD = (
 """What `versus` tells of a counterpart, as `base_<name>`."""
 
 SINGLE_MARGIN = 1.05
-"""From this ratio on a single run, which has no interval of its own, counts as faster, and is said
-to be one.
-"""
+"""From this ratio on a single run, without an interval, counts as faster, and is said to be one."""
 
 _SAMPLE = ["rate", "sample", "keys"]
 
@@ -80,9 +76,7 @@ def equal_rows(
     on: Sequence[str],
     how: Literal["inner", "left"] = "inner",
 ) -> pd.DataFrame:
-    """`counterparts` of two tables by many columns: under 0 and 1 the places of rows that equal
-    each other in all of `on`.
-    """
+    """`counterparts` of two tables by many columns: places (0, 1) of rows equal in all of `on`."""
     number = (
         pd.concat([own[on], base[on]])
         .groupby(list(on), sort=False, dropna=False)
@@ -118,9 +112,7 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
-    """Decide by each row's interval what holds of its ratio: faster, slower, not told apart, single
-    run; "" without a ratio.
-    """
+    """Decide of each row's ratio: faster, slower, not told apart, single run; "" if it has none."""
     ratio, low, high = (table[f"{name}{end}"] for end in ("", "_low", "_high"))
     says = np.select(
         [ratio.isna(), low.isna(), low > 1, high < 1], ["", SINGLE, FASTER, SLOWER], EQUAL
@@ -278,9 +270,7 @@ def repeated(rows: pd.DataFrame, least: int = 2) -> pd.DataFrame:
 
 
 def records_with(records: Iterable[Record], traced: bool = False, **fields: Any) -> list[Record]:
-    """The Records of traced Runs, or of the others, whose Run has these fields: a value, or a list
-    of values.
-    """
+    """The Records, traced or not, whose Run has these fields: a value, or a list of values."""
     wanted = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
     kept = (record for record in records if bool(record.run.traced_steps) == traced)
     return [

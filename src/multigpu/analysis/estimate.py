@@ -15,9 +15,7 @@ from multigpu.analysis.points import Missing, one
 
 
 def _form(*steps: tuple[float, float, str]) -> Callable[[float], str]:
-    """Writes a figure as the first step says that it reaches: from where on, times what, in which
-    pattern.
-    """
+    """Writes a figure as its first step says: from where on, times what, in which pattern."""
 
     def write(value: float) -> str:
         times, pattern = next(
@@ -68,9 +66,7 @@ TOO_FEW, WIDE = "too few repeats", 10.0
 NARROW_FORMS = ("rate", "times", "ms", "us", "s")  # of which such an interval says nothing
 
 WRITTEN: set[str] = set()
-"""Keys of the Records behind every figure that this page has written so far: what `show.sources`
-lists.
-"""
+"""Keys of the Records behind every figure that this page has written: `show.sources` lists them."""
 
 
 def keys_in(rows: pd.DataFrame) -> set[str]:
@@ -136,21 +132,15 @@ class Estimate:
         )
 
     def __gt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies above (all of) the other; a single run, of which none is
-        known, is above nothing.
-        """
+        """Whether all of the interval lies above (all of) the other; a single run never does."""
         return self.low > (other.high if isinstance(other, Estimate) else other)
 
     def __lt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2,
-        ...)`.
-        """
+        """Whether all of the interval lies below (all of) the other: `require(gain < 2, ...)`."""
         return self.high < (other.low if isinstance(other, Estimate) else other)
 
     def __truediv__(self, other: Estimate | float) -> Estimate:
-        """A ratio of figures of different Records: halves of their intervals, in logarithms, add in
-        quadrature.
-        """
+        """A ratio of figures of different Records: halves of intervals add as squares, in logs."""
         if not isinstance(other, Estimate):
             return Estimate(
                 self.value / other, self.low / other, self.high / other, self.keys, self.unit
@@ -188,9 +178,7 @@ def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
 
 
 def beside_rate(row: Any, name: str) -> str:
-    """Say the MFU beside the rate in this column, "MFU 0.42 of 989 TFLOP/s"; "" where none is
-    known, and of other columns.
-    """
+    """Say the MFU beside this column's rate, "MFU 0.42 of 989 TFLOP/s"; "" where none is known."""
     mfu = mfu_of(row, name) if name in ("rate", "units_per_s") else math.nan
     if math.isnan(mfu):
         return ""

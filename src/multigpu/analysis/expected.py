@@ -111,9 +111,7 @@ def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) 
 
 
 def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
-    """As one machine's Records have it; None where they hold nothing alike, or such a Run cannot
-    be.
-    """
+    """As one machine's Records have it; None where nothing is alike, or such a Run cannot be."""
     frame, every = frames(runs)
     own, rows = where(every, machine=machine), frame[frame["machine"].eq(machine)]
     collectives = where(
@@ -153,9 +151,7 @@ def _of_series(
     collectives: pd.DataFrame,
     devices: int,
 ) -> Expected | None:
-    """From the plainest series that was measured on one device and on more; others of its kind lend
-    the spread of their launches.
-    """
+    """From the plainest series of one device and more; others of its kind lend launches' spread."""
     if same.empty:
         return None
     alike = where(
@@ -252,9 +248,7 @@ def _of_one(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
 def _merged(
     run: Run, units: float, one_s: tuple[float, ...], links: Links, cost: MergeCost, unit: str
 ) -> Estimate:
-    """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest) for its
-    units.
-    """
+    """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest)."""
     variables = description_of(run).variables
     demand = demand_of(find_placement(run.placement), variables, units * run.devices)
     merges = run.micro_steps or 1 if run.micro_sync == "each" else 1

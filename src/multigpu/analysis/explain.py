@@ -253,9 +253,7 @@ def explain_fields(
 
 
 def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The point of the Record whose key alone is or begins so; where only a traced Record is of it,
-    its own timed steps speak.
-    """
+    """The point of the Record whose key is or begins so; of only a traced one, its own steps."""
     frame, every = frames(runs)
     records = records_of(runs)
     found = [record for record in records if record.key == key] or [

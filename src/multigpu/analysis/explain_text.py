@@ -1,6 +1,4 @@
-"""An explanation for a terminal and for a program: the answer in two or three sentences, the rest
-on demand.
-"""
+"""An explanation for a terminal and for a program: the answer first, the rest on demand."""
 
 import json
 import math

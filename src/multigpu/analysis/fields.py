@@ -1,6 +1,4 @@
-"""Which columns make two rows the same job, the same series, the same point; they follow from the
-fields of a Run.
-"""
+"""Which columns make two rows the same job, series or point; they follow from a Run's fields."""
 
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -102,9 +100,7 @@ CONDITIONS = with_role("condition", "host")
 RESTRICTED = with_role("host", "watch")
 
 JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timing_version")
-"""What one device does in a step, however it is done: the best of these is "one GPU at its
-best".
-"""
+"""What one device does in a step, however it is done: the best of these is "one GPU at best"."""
 
 FASTER_KERNELS: dict[str, tuple[str, ...]] = {
     "layout": ("channels_last",),

@@ -178,9 +178,7 @@ def interval_of(draws: np.ndarray) -> np.ndarray:
 
 
 def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
-    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as
-    wide, in logarithms.
-    """
+    """A forecast, or what was held out, with the bands `by` times as wide, in logarithms."""
     ends = {
         f"{name}{end}": table[name] * (table[f"{name}{end}"] / table[name]) ** by
         for name in ("step_s", "efficiency")
@@ -294,9 +292,7 @@ class HeldOutCount:
 
     @property
     def missed_by(self) -> float:
-        """How many half-widths of the interval, on its side and in logarithms, the measurement lies
-        off; NaN without one.
-        """
+        """How many half-widths on its side, in logs, the measurement lies off; NaN without one."""
         miss = math.log(self.measured_s / self.predicted_s)
         half = math.log(
             (self.high_s if miss > 0 else self.low_s) / self.predicted_s

@@ -1,6 +1,4 @@
-"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge;
-and their tables.
-"""
+"""From Records to lines that can be forecast: series, counts, spread, merge; their tables."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ from multigpu.placements.step_bytes import WIRE_BYTES
 from multigpu.workloads import find_model
 
 LEAST_OWN, LEAST_SHARED = 8, 4
-"""Residuals of launches from which a line's own spread, or that of its job, is known; else others
-of its execution lend theirs.
-"""
+"""Launches from which a line's own spread, or its job's, is known; else its execution lends one."""
 
 GBIT = 1e9 / 8
 """Bytes/s of a Gbit/s."""
@@ -42,9 +38,7 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Series:
-    """A series with its points, its forecast at all counts where one can be made, and what was held
-    out; residuals: of launches.
-    """
+    """A series with its points, its forecast where one can be made, and what was held out."""
 
     rows: pd.DataFrame
     points: Points
@@ -78,9 +72,7 @@ class Series:
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
-    """The links between nodes as they are assumed; those inside are filled in from what was
-    measured. ValueError: no rate.
-    """
+    """The links between nodes as assumed, inside them as measured. ValueError: no such rate."""
     if network_gbit <= 0:
         raise ValueError(
             f"a network carries something: network_gbit must be above 0, not {network_gbit}"
@@ -126,9 +118,7 @@ def inside_latency_s(collectives: pd.DataFrame) -> float:
 
 
 def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links | None:
-    """`assumed` with the rates inside a node as measured on devices called `gpu`; None where no
-    link was measured.
-    """
+    """`assumed` with rates inside a node as measured on such devices; None: none was measured."""
     known = ceilings(gpu)
     if "device_link" not in known or known["device_link"].how != "measured":
         return None
@@ -173,9 +163,7 @@ def noise_of(
 
 
 def _points(rows: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Points:
-    """The Points of a line's rows of the frame: a launch's step is all its time over all its timed
-    steps.
-    """
+    """The Points of a line's rows of the frame: a launch's step is its time over timed steps."""
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
     times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
@@ -216,9 +204,7 @@ def lines_of(
 
 
 def _with_spread(lines: Sequence[Series]) -> list[Series]:
-    """Each line with residuals of launches: its own, else its job's, else those of its machine,
-    framework and execution.
-    """
+    """Each line with residuals of launches: its own, its job's, or those of its kind here."""
     pools: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
     own = [launch_residuals(line.points.times_s) for line in lines]

@@ -1,15 +1,11 @@
-"""The study's formulas: pure functions on numbers, each with its one definition and unit
-(intervals: `statistics`).
-"""
+"""The study's formulas: pure functions on numbers, each with its one definition and unit."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 MAD_TO_SIGMA = 1.4826
-"""1 / the 0.75 quantile of a standard normal: makes the median absolute deviation estimate a
-normal's sigma.
-"""
+"""1 / the 0.75 quantile of a standard normal: the median absolute deviation estimates a sigma."""
 
 
 def throughput(units: float, wall_s: float) -> float:
@@ -22,9 +18,7 @@ def throughput(units: float, wall_s: float) -> float:
 
 
 def jitter(step_times_s: Sequence[float]) -> float:
-    """J = 1.4826 median |t_i - median t|: the robust standard deviation of step times, in seconds
-    (tf_cnn_benchmarks).
-    """
+    """J = 1.4826 median |t_i - median t|: robust deviation of step times, s (tf_cnn_benchmarks)."""
     times = np.asarray(step_times_s, dtype=float)
     return (
         float(MAD_TO_SIGMA * np.median(np.abs(times - np.median(times))))

@@ -1,6 +1,4 @@
-"""Records as one tidy frame: a row each, every column named with its unit, checked before anything
-is computed from it.
-"""
+"""Records as one tidy frame: a row each, every column named with its unit, checked first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,9 +33,7 @@ IDENTITY: dict[str, str] = {
     **{name: dtype_of(name) for name in RUN_FIELDS},
     "unit": "string",
 }
-"""Columns that every row has (fields of a Run that default to None only where they mean
-something).
-"""
+"""Columns that every row has (a Run's fields default to None only where that means something)."""
 
 WHOLE = ("units", "padded_units", "host_threads")
 SECONDS = ("wall_s", "startup_s", "build_s", "warmup_s", "total_s", "parameter_change")
@@ -80,9 +76,7 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """The rows as a frame with these columns and dtypes, also without any row; what a row lacks is
-    missing.
-    """
+    """The rows as a frame with these columns and dtypes, also without a row; lacks are missing."""
     return pd.DataFrame(
         {
             name: pd.Series([row.get(name) for row in rows], dtype=dtype)
@@ -92,9 +86,7 @@ def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> 
 
 
 def identity(record: Kept) -> dict[str, Any]:
-    """Return the fields of `IDENTITY` of a Record of any kind: key, attempt, status, its machine
-    with GPU ("" without) and CPU.
-    """
+    """Return the `IDENTITY` of any Record: key, attempt, status, machine, GPU ("": none), CPU."""
     own = {name: getattr(record, name) for name in type(record).model_fields if name in IDENTITY}
     machine = record.machine
     return own | {

@@ -1,6 +1,4 @@
-"""Bound a rate by what a machine cannot exceed: ceilings with their source, and the units a second
-they allow.
-"""
+"""Bound a rate by what a machine cannot exceed: ceilings with their source, and units/s allowed."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +18,7 @@ from multigpu.spec.model import Model
 from multigpu.workloads import find_model
 
 TRAINING_PASSES = 3
-"""A training step costs about three forward passes: forward, gradients of the activations,
-gradients of the variables.
-"""
+"""A training step costs three forward passes: one, gradients of activations, of variables."""
 
 FAST_CONVOLUTIONS = ("fp32", "fp64")
 """Where cuDNN may compute convolutions by Winograd's algorithm or Fourier transforms: VGG-16 in
@@ -57,9 +53,7 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
         Ceiling("host_link", 64e9, "B/s", "datasheet", "PCIe 5.0 x16, one way", "2019"),
     )
 }
-"""By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read
-plus bytes written.
-"""
+"""By a part of the device's name. Links are one way; `memory`: a copy's bytes read and written."""
 
 
 def model_of(row: Any) -> Model:
@@ -93,9 +87,7 @@ def mfu_of(row: Any, rate: str = "rate") -> float:
 
 
 def ceilings(gpu: str) -> dict[str, Ceiling]:
-    """The ceilings known of the device called `gpu`, by quantity: measured ones where there are,
-    else the data sheet's.
-    """
+    """The ceilings of the device called `gpu`, by quantity: measured, or else the data sheet's."""
     return _ceilings(paths.RUNS, gpu)
 
 
@@ -140,9 +132,7 @@ class Bound(NamedTuple):
 
     @property
     def units_per_s(self) -> float:
-        """The lowest of the three: reached only if computing, memory and links overlap
-        perfectly.
-        """
+        """The lowest of the three: reached only if computing, memory and links overlap wholly."""
         return min(self)
 
     @property
@@ -192,9 +182,7 @@ def communication_time_s(
 
 
 def memory_bytes_per_unit(model: Model, precision: str) -> float:
-    """Bytes that one unit passes through a device's memory in training, at least: two a number in
-    16 bits, else four.
-    """
+    """Bytes that a unit passes through a device's memory in training, at least: 2 or 4 a number."""
     return model.memory_passes_per_unit * (
         2 if precision in ("bf16", "bf16_params", "fp16") else 8 if precision == "fp64" else 4
     )
@@ -235,9 +223,7 @@ def bound_units_per_s(
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each ok row of the frame with its bounds (units/s): key, *_bound, bound (the least), binding
-    (which), share_of_bound.
-    """
+    """Each ok row with its bounds (units/s): key, *_bound, bound (least), binding, its share."""
     ok = frame[frame["status"] == "ok"]
     rows = []
     for row in ok.to_dict("records"):

@@ -95,9 +95,7 @@ def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[st
 
 
 def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, float]:
-    """Where one more repeat of a point lies with 95%: Student's t on logarithms; within 20% where
-    there is a single one.
-    """
+    """Where a point's next repeat lies with 95% (Student's t, logarithms); a single one: 20%."""
     middle, variance, freedom = log_samples(
         pd.Series(rates), pd.Series(0, range(len(rates))), pd.Series(launches)
     ).iloc[0]

@@ -1,6 +1,4 @@
-"""Where a traced step goes: its six parts, and any parts of a step as bars of one length, for pages
-and notebooks.
-"""
+"""Where a traced step goes: its six parts, and any parts as bars of one length, for pages."""
 
 from __future__ import annotations
 

@@ -23,13 +23,9 @@ from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 
 THROTTLED = 0.6
-"""Of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy
-one's power limit does.
-"""
+"""Of such GPUs' highest clock here: below it one was slowed by more than a power limit does."""
 BEYOND = 1.02
-"""A rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a
-percent.
-"""
+"""A rate over its bound, device over wall time: clocks and ceilings differ by a percent."""
 STEPS_OF_WALL = 0.88
 """Least share of the wall clock that the slowest replica's steps, or its window of events, fill."""
 COUNTED = ("images", "reviews", "samples")

@@ -39,9 +39,7 @@ SWITCH = """<style>
 """
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
-"""Of figures in a CSV: the last digits of a float differ between processors, and a file that is
-committed should not.
-"""
+"""Of figures in a CSV: the last digits of floats differ between processors, files should not."""
 
 
 class Picture(Figure):
@@ -77,9 +75,7 @@ class Picture(Figure):
         return ": ".join(filter(None, [self.finding.rstrip("."), "; ".join([*rows, *more])]))
 
     def saved(self) -> Shown:
-        """Save a figure and return how a page shows it; its SVG and CSV are written where it has a
-        name (`save`).
-        """
+        """Save a figure and return how a page shows it; a named one's SVG and CSV are written."""
         return save(self, self.name) if self.name else shown(self, "figure")
 
     def _repr_html_(self) -> str:
@@ -103,15 +99,11 @@ _LINKED = re.compile(
 
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
-"""Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ
-between processors.
-"""
+"""Coordinates keep two decimals: further ones are not seen and differ between processors."""
 
 
 def svg_text(figure: Picture, name: str) -> str:
-    """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with
-    `name`; no blank line.
-    """
+    """The figure as SVG: equal figures are equal text; `currentColor` ink; ids begin by `name`."""
     buffer = io.StringIO()
     with mpl.rc_context(RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -134,9 +126,7 @@ def svg_text(figure: Picture, name: str) -> str:
 
 
 def csv_link(data: pd.DataFrame, name: str) -> str:
-    """A link to the data as a CSV of this name; the CSV is in the link itself, so that no request
-    leaves the page.
-    """
+    """A link to the data as a CSV of this name, which is in the link itself: no request is made."""
     encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
     return f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
 
@@ -302,9 +292,7 @@ def drawn(
 
 
 def _broken(ax: Axes, named: bool) -> None:
-    """Break the words of a narrow axis into lines: names down its side, what stands below and
-    above.
-    """
+    """Break the words of a narrow axis into lines: names down its side, and what is around it."""
     width = 32 if named else 46
     ax.set(
         xlabel=textwrap.fill(ax.get_xlabel(), width),

@@ -28,9 +28,7 @@ STEP = {
     "skew_s": ("launch skew", "#cc79a7", "..."),
     "launching_s": ("waits for launches", "#b8b8b8", "///"),
 }
-"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its
-colour and its hatch.
-"""
+"""The parts of a traced step (`Study.traces`), in order: column -> legend, colour, hatch."""
 
 
 def dots(
@@ -204,9 +202,7 @@ def bars(
     xlabel: str = "",
     **words: str,
 ) -> Picture:
-    """Horizontal bars with intervals, grouped by hue, with names (column y) down the side: for
-    amounts that start at nought.
-    """
+    """Horizontal bars with intervals, grouped by hue, names (y) down the side: amounts from 0."""
     colours, _ = hues(rows, hue or y)
     palette = {**colours, **{label(value): colour for value, colour in colours.items()}}
 
@@ -247,9 +243,7 @@ def bars(
 def timeline(
     rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str
 ) -> Picture:
-    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis of
-    milliseconds.
-    """
+    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis in ms."""
     parts: dict[str, Any] = {
         column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}
         for column, (text, colour, hatch) in STEP.items()

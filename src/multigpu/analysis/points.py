@@ -27,9 +27,7 @@ SUMMARY = {
 
 
 class Missing(LookupError):
-    """Raised where a page asks for something that the Records do not hold; the sentence
-    says what.
-    """
+    """Raised where a page asks for what the Records do not hold; the sentence says what."""
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
@@ -61,9 +59,7 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
 
 
 def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the input's label on rows that failed before their input was made, where other
-    rows of that input say it.
-    """
+    """The frame with the input's label on rows that failed before it, where other rows say it."""
     by = ["model", "inputs", "sequence_length"]
     label = frame["input_label"].mask(frame["input_label"].eq(""))
     known = label.groupby([frame[name] for name in by], dropna=False).transform("first")
@@ -179,15 +175,11 @@ CHANGED = (
     *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
     *("loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps"),
 )
-"""Fields by which a step merges or computes otherwise than the library does by itself; empty where
-it does not.
-"""
+"""Fields by which a step merges or computes otherwise than the library by itself; or empty."""
 
 
 def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The points with these fields and nothing of the host restricted or watched (`RESTRICTED`), of
-    each length the most repeated.
-    """
+    """The points with these fields and nothing `RESTRICTED`, of each length the most repeated."""
     return one_length(where(table, **dict.fromkeys(RESTRICTED) | fields))
 
 

@@ -59,16 +59,12 @@ class Sentence(Markdown):
 
 
 def say(text: str) -> Markdown:
-    """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and
-    write themselves.
-    """
+    """A sentence, or paragraphs of Markdown: an f-string whose Estimates write themselves."""
     return Sentence(text)
 
 
 def linked(value: Any, form: str) -> str:
-    """A figure of a sentence as it writes itself, leading to its points in the explorer; anything
-    without Records as it is.
-    """
+    """A figure of a sentence as it writes itself, leading to its points; anything else as it is."""
     text = format(value, form)
     if not isinstance(value, Estimate) or not value.keys:
         return text
@@ -76,9 +72,7 @@ def linked(value: Any, form: str) -> str:
 
 
 def show(value: Any) -> None:
-    """Show what a line of a cell gives, if anything; a picture that has a name is saved under
-    it.
-    """
+    """Show what a line of a cell gives, if anything; a picture with a name is saved under it."""
     if value is not None:
         display(value.saved() if isinstance(value, Picture) else value)
 

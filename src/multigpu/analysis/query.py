@@ -1,6 +1,4 @@
-"""Which measured points a person asks about, on which machine, and the command that measures
-one.
-"""
+"""Which measured points a person asks about, on which machine, and the command to measure one."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +24,7 @@ CHANGES = with_role("way")
 
 
 def check_query(fields: Mapping[str, Any]) -> None:
-    """ValueError: no measured point can have a field, or its value; the sentence names what is
-    allowed.
-    """
+    """ValueError: no measured point can have a field, or its value; it names what is allowed."""
     for name, value in fields.items():
         if name not in FIELDS:
             raise ValueError(
@@ -84,9 +80,7 @@ def query(
 
 
 def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
-    """The points of each machine: this one first, then GPUs before CPUs, then most repeated points,
-    then most points.
-    """
+    """The points of each machine: this one first, GPUs before CPUs, then most repeated ones."""
     about = {
         name: (
             name != here,
@@ -100,9 +94,7 @@ def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
 
 
 def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
-    """The points, those first that have fewest fields off a Run's defaults, then those with most
-    repeats.
-    """
+    """The points, first those with fewest fields off a Run's defaults, then with most repeats."""
     known = {
         name: Run.model_fields[name]
         for name in FIELDS
@@ -170,9 +162,7 @@ def like_replicas(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
 
 
 def differing(row: Any, other: Any) -> list[str]:
-    """The fields in which two points of one job on as many devices differ, how long was measured
-    aside.
-    """
+    """The fields in which two points of one job on as many devices differ, but for the length."""
     return [
         name
         for name in CHANGES
@@ -225,9 +215,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_of(fields: Mapping[str, Any]) -> str:
-    """`python -m multigpu measure` with these fields, and those that every Run needs
-    (`completed`).
-    """
+    """`python -m multigpu measure` with these fields, and those that every Run needs."""
     told = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in completed(fields).items()

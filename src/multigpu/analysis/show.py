@@ -59,9 +59,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 class _Row(Formatter):
-    """Fills a template from one row: a column with `_low` and `_high` beside it is an Estimate; one
-    without a value is a dash.
-    """
+    """Fills a template from a row: a column with `_low` and `_high` is an Estimate; none a dash."""
 
     def __init__(self, row: Any) -> None:
         self.row = row
@@ -155,9 +153,7 @@ def table(
 
 
 def text(rows: pd.DataFrame, template: str) -> pd.Series:
-    """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64,
-    two GPUs".
-    """
+    """A text a row, for a heading or label: "{model}, {devices}" is "ResNet-50, two GPUs"."""
     return pd.Series(
         [_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()],
         index=rows.index,
@@ -178,9 +174,7 @@ def _right(numeric: bool) -> str:
 
 
 LETTERS, MOST = 9, 150
-"""Of a Record's key in a link, which the explorer finds by how it begins; and points that a link
-names at most.
-"""
+"""Letters of a key in a link, which the explorer finds by its beginning; most points in one."""
 
 
 def records_query(keys: Iterable[str]) -> str:

@@ -53,9 +53,7 @@ def forward_time(step: StepTrace) -> float | None:
 
 
 def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
-    """From the first start of a phase to its last end over all replicas, s; 0 where no replica has
-    it.
-    """
+    """From a phase's first start to its last end over all replicas, s; 0 if none has it."""
     first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (
         0.0,
         0.0,
@@ -93,9 +91,7 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
 
 
 def medians(trace: TraceSummary) -> dict[str, float]:
-    """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step
-    is not known.
-    """
+    """`step_quantities` of a trace: medians over steps, NaN where one is; {} if one is unknown."""
     found = [step_quantities(replicas) for replicas in steps_of(trace)]
     return (
         {name: float(np.median([one[name] for one in found])) for name in found[0]}
@@ -108,9 +104,7 @@ SPARSE_KERNEL = re.compile(
     r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial",
     re.IGNORECASE,
 )
-"""Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's
-embedding_dense_backward.
-"""
+"""Kernels that add up a table's rows' gradients: TensorFlow's, embedding_dense_backward's."""
 
 TRACE_QUANTITIES = (
     *(
@@ -143,9 +137,7 @@ IDENTITY = (
 
 
 def trace_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the
-    kind), and who measured it.
-    """
+    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN: none of the kind), measured by."""
     rows = [_row(record, trace) for record, trace in traced(records)]
     table = pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
     return table.assign(boot=named_boots(table))
@@ -211,9 +203,7 @@ SUMMARY = (
     "bytes",
     "calls_a_step",
 )
-"""Columns as nvprof's (data/published/003_nvprof.csv), then bytes of all calls (copies only) and
-calls a step.
-"""
+"""Columns as nvprof's (data/published/003_nvprof.csv), then bytes (copies only), calls a step."""
 
 
 def trace_summary(record: Record) -> pd.DataFrame:

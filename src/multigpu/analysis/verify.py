@@ -43,9 +43,7 @@ KINDS: dict[str, type[Kept]] = {"run": Record}
 
 
 class Raw(NamedTuple):
-    """One Record: kind, the folders above its own below the root, and where it lies; text None:
-    `fault` says why.
-    """
+    """One Record: kind, folders above its own, where it lies; without text `fault` says why."""
 
     kind: str
     path: Path
@@ -64,9 +62,7 @@ class Raw(NamedTuple):
 
 
 def raw_records(root: Path) -> Iterator[Raw]:
-    """Every Record below a folder, all attempts, loose and packed; what cannot be read has a fault
-    and stops nothing.
-    """
+    """Every Record below a folder, all attempts, loose and packed; unreadable ones have a fault."""
     for folder, below, _ in os.walk(root):
         below.sort()
         place = Path(folder)
@@ -104,9 +100,7 @@ class Fault(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
-    by commit and fault.
-    """
+    """Counts of what was checked by kind of folder; what is wrong; what is excepted, by commit."""
 
     checked: Counter[str]
     faults: list[Fault]

@@ -1,6 +1,4 @@
-"""Fields and points in words: what a Run's field says of a point, how a placement was carried out,
-which job it did.
-"""
+"""Fields and points in words: what a field says of a point, how it was done, which job it did."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -112,9 +110,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "shuffle": lambda value: "shuffled" if value else "",
     "framework": lambda value: "" if value == "torch" else FRAMEWORKS.get(value, str(value)),
 }
-"""Of each field that says how a placement is carried out: a value in words, "" where it is the
-usual one.
-"""
+"""Of each field of how a placement is carried out: a value in words, "" of the usual one."""
 
 
 OF_A_JOB: dict[str, Callable[[Any], str]] = {
@@ -160,9 +156,7 @@ def way_words(row: Any) -> str:
 
 
 def job_words(row: Any) -> str:
-    """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
-    4 GPUs".
-    """
+    """Describe a point's job: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
     said = {
         name: field_words(name, row[name])
         for name in (

@@ -42,9 +42,7 @@ COMMANDS: PluginRegistry[Command] = PluginRegistry("commands", Command)
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help`
-    prints that.
-    """
+    """Bad input ends with one sentence and without the usage above it: `--help` prints that."""
 
     def parse_known_args(  # type: ignore[override] # its two ways to be called are one
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -130,9 +128,7 @@ USUAL: dict[str, dict[str, Any]] = {
 
 
 def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
-    """Give a command these of the usual options. defaults: by the option's name without dashes,
-    `budget_s`.
-    """
+    """Give a command these usual options. defaults: by the option's name without dashes."""
     for option in options:
         own = option.strip("-").replace("-", "_")
         usual = dict(USUAL[option])
@@ -186,9 +182,7 @@ def add_everywhere(parser: argparse.ArgumentParser, default: Any) -> None:
 
 
 def answered(run: Callable[Words, int]) -> Callable[Words, int]:
-    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a
-    launcher that died.
-    """
+    """The command; failures are a sentence and an exit code: 2 bad input, 1 a dead launcher."""
 
     @wraps(run)
     def answer(*words: Words.args, **more: Words.kwargs) -> int:
@@ -217,9 +211,7 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
 
 
 def parse_counts(text: str | None) -> list[int]:
-    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can
-    measure (`devices_here`).
-    """
+    """Device counts from "1,2,4", or a ValueError; without a text those of `devices_here`."""
     if text is None:
         return devices_here()
     for part in text.split(","):
@@ -231,9 +223,7 @@ def parse_counts(text: str | None) -> list[int]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a command the words by which it says that it is one of several, one a host: what
-    `company` reads.
-    """
+    """Give a command the words that say it is one of several, one a host: what `company` reads."""
     several = parser.add_argument_group(
         "several hosts",
         "the same command on each, with its own --node-rank; only host 0 writes Records",

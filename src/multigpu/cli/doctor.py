@@ -1,6 +1,4 @@
-"""Report what this machine can run, what is missing, and what each missing part would be needed
-for.
-"""
+"""Report what this machine can run, what is missing, and what each missing part is for."""
 
 import argparse
 import contextlib
@@ -128,9 +126,7 @@ def most_clock_mhz(index: int) -> int:
 
 
 def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> list[str]:
-    """Return at what clock each GPU is, of what it can, and which of them is slowed or shared
-    now.
-    """
+    """Return each GPU's clock, of what it can, and which of them is slowed or shared now."""
     seen = {place: look for place, look in enumerate(looks) if look}
     return said("clocks", seen=seen, most_mhz=most_mhz)
 
@@ -142,9 +138,7 @@ def port_lines() -> list[str]:
 
 
 def diagnose(store: RecordStore) -> Iterator[str]:
-    """Lines for a person: devices, frameworks, what can run, what is missing, which Records are
-    there.
-    """
+    """Lines for a person: devices, frameworks, what can run, what is missing, Records there."""
     machine = this_machine()
     yield f"machine     {machine.name}"
     yield f"CPU         {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"

@@ -1,6 +1,4 @@
-"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it,
-loaded when it is asked for.
-"""
+"""The command line, `python -m multigpu COMMAND ...`, and which function, loaded late, does it."""
 
 import argparse
 import pkgutil

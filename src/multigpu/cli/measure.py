@@ -29,9 +29,7 @@ from multigpu.writing import naming
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that
-    lie beside them.
-    """
+    """The Records that `--records` names, or the study's; of an own model with the jobs there."""
     root = paths.kind_in(Path(arguments.records)) if arguments.records else paths.RUNS
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)

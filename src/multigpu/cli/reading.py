@@ -1,6 +1,4 @@
-"""Say what the commands take that read Records: `records`, `table`, `explain`, `advise`,
-`verify`.
-"""
+"""Say what commands take that read Records: `records`, `table`, `explain`, `advise`, `verify`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +12,7 @@ def takes_devices(parser: Parser, words: str, usual: str = "what is here") -> No
 
 
 def add_reading(add_parser: Callable[..., Parser]) -> None:
-    """Add these commands. add_parser: makes a command's parser of its name, what does it, and its
-    line of help.
-    """
+    """Add these commands. add_parser: makes a command's parser of name, function and help."""
     listing = add_parser(
         "records", "multigpu.cli.read:records_command", "list, filter and export Records"
     )

@@ -122,9 +122,7 @@ CONDITIONS: dict[str, Condition] = {
     "two_asked": lambda fields, counts: 2 in counts,
     "no_more_than_asked": lambda fields, counts: fields["devices"] <= max(counts, default=1),
 }
-"""By name: whether the point with these fields, the defaults filled in, is in the grid at these
-numbers of devices.
-"""
+"""By name: whether the point with these fields, defaults filled in, is in the grid here."""
 
 
 def ladder_s(run: Run) -> float:
@@ -172,9 +170,7 @@ def launches_s(run: Run) -> float:
 
 
 def on_host_s(run: Run) -> float:
-    """Variables on the host are read, merged and written by its cores; one global batch is gathered
-    there piece by piece.
-    """
+    """Cores read, merge and write the host's variables; a batch is gathered there by pieces."""
     host = {"exp1": 2.5, "exp2": 3.5, "exp3": 1.5}.get(run.placement, 0.0) * (
         1.0 if run.model == "nmt000" else 0.4
     )

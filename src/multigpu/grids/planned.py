@@ -1,6 +1,4 @@
-"""Plan points of a grid, of any kind of experiment: what they may cost, and what a budget
-allows of them.
-"""
+"""Plan points of a grid, of any kind of experiment: what they cost, and what a budget allows."""
 
 from __future__ import annotations
 
@@ -30,16 +28,12 @@ KNOWN_AT_LEAST = 5  # points, before a pace is told
 
 
 def launches_of(repeats: int, first: Sequence[int] = LAUNCH_OF_REPEAT) -> tuple[int, ...]:
-    """The launch of each of so many repeats, as headline points have them; those beyond the first
-    ones have a launch each.
-    """
+    """The launch of each of so many repeats, as headline points have them; then a launch each."""
     return (*first, *range(max(first) + 1, max(first) + 1 + repeats))[:repeats]
 
 
 class Override(Data):
-    """Other settings for the points that have these fields (a list: any of its values): seconds
-    more, or other launches.
-    """
+    """Other settings for points with these fields (a list: any of it): seconds more, launches."""
 
     where: dict[str, Any]
     more_s: float = 0.0
@@ -121,9 +115,7 @@ class Planned(Generic[Built]):
         ]
 
     def repeated(self, times: int) -> Self:
-        """The entry with so many repeats: the first of a headline point, or those that a screening
-        point would have as one.
-        """
+        """The entry with so many repeats: a headline point's first, or those it would have."""
         return replace(
             self,
             launches=launches_of(times, self.launches if len(self.launches) > 1 else FEWEST),
@@ -132,9 +124,7 @@ class Planned(Generic[Built]):
 
 
 def each_once(planned: Iterable[Entry]) -> list[Entry]:
-    """The entries, a Run that several declare where it first stands, and repeated if any of them
-    repeats it.
-    """
+    """The entries, a Run that several declare where it first stands, with its most repeats."""
     found: dict[tuple[Any, int], Entry] = {}
     for entry in planned:
         at = (entry.run, entry.first_repeat)
@@ -208,9 +198,7 @@ def having(
     fields: Mapping[str, object],
     value: Callable[[Any, str], object] = lambda entry, name: getattr(entry.run, name),
 ) -> list[Entry]:
-    """The entries that have these values (`value` gives an entry's) in their fields; a ValueError
-    if none has.
-    """
+    """The entries with these values in their fields (by `value`); ValueError: none has."""
     chosen = [
         entry
         for entry in planned

@@ -36,13 +36,9 @@ MADE_VERSION = 1
 COUNT = 2048
 """Pictures: eight replicas at 256 images a step see each of them once."""
 SIZES = ((500, 375), (500, 333), (375, 500), (400, 400), (640, 480))
-"""Width and height. ImageNet's pictures are mostly 500 x 375 or 375 x 500; their mean is about 470
-x 390 pixels and 110 kB.
-"""
+"""Width and height: ImageNet's are mostly 500 x 375 or 375 x 500; means 470 x 390, 110 kB."""
 NOISE = 8.0
-"""Standard deviation of the noise in steps of 0 .. 255: files then take about as many bytes a pixel
-as ImageNet's.
-"""
+"""Standard deviation of noise in steps of 0 .. 255: files take about ImageNet's bytes a pixel."""
 
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
@@ -133,9 +129,7 @@ CROP_VERSION = 1
 """Enters the fingerprint: raise it when the same files come to give other batches."""
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
-"""Share of the image that a crop covers and its width over height, as Szegedy et al. 2014 and both
-frameworks' ImageNet examples.
-"""
+"""Share of the image in a crop, and width over height: Szegedy et al. 2014, ImageNet examples."""
 Box = tuple[int, int, int, int]
 """Left, top, width, height in pixels."""
 

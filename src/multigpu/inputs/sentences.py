@@ -62,9 +62,7 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in one flat array, ids: (all words,), int32; starts: (sentences + 1,), int64, where
-    each begins and the last ends.
-    """
+    """Sentences in one flat array: ids (words,) int32; starts (sentences + 1,) int64, and end."""
 
     ids: np.ndarray
     starts: np.ndarray

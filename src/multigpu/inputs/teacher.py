@@ -23,9 +23,7 @@ FILTERS = 24
 CHUNK = 2000
 NOISE = 0.15
 LEAST_MARGIN = 0.25
-"""Images whose two largest outputs are closer than this (standard deviations) are left out: their
-label would be a coin's.
-"""
+"""Images whose two largest outputs are closer (in sigmas) are left out: a coin's label."""
 
 
 class Teacher:

@@ -162,9 +162,7 @@ def batch_norm_backward(
     relu: bool,
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias.
-    more: that of y's second use.
-    """
+    """Gradients of x, of what was added (empty: none), of weight and bias. more: of y again."""
     with torch.autocast(x.device.type, enabled=False):
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)
@@ -209,9 +207,7 @@ batch_norm.register_autograd(_differentiate, setup_context=_setup)
 
 
 class SecondUse(torch.autograd.Function):
-    """A result of `batch_norm` once more, whose gradient goes to the stand-in beside it: the kernel
-    that needs both adds them up.
-    """
+    """A `batch_norm` result whose gradient goes to the stand-in, for the kernel to add both."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, stand_in: Tensor) -> Tensor:

@@ -21,9 +21,7 @@ COUNTS = ("rows", "tiles", "shares")
 
 @triton.jit
 def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr):
-    """Normalise, given how far x is apart from the mean: rounded before it is compared, as the
-    library does.
-    """
+    """Normalise by x's distance from the mean: rounded before it is compared, as libraries do."""
     z = apart * scale + bias + after
     if RELU:
         z = tl.where(z < 0.0, 0.0, z)  # no number stays none
@@ -32,9 +30,7 @@ def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr
 
 @triton.jit
 def whose(channels, CHANNELS: tl.constexpr):
-    """Which channels and which share of the rows a program works on: programs beside each other
-    share rows.
-    """
+    """Which channels and rows a program works on: programs beside each other share rows."""
     blocks = tl.cdiv(channels, CHANNELS)
     program = tl.program_id(0)
     return program % blocks, program // blocks

@@ -131,9 +131,7 @@ def lstm_backward(
     lengths: Tensor | None,
     beside: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `lstm` for its first three results': of the products (T, B, 4 n), x, h0, and, in
-    the exact type, c0 and bias.
-    """
+    """Gradients of `lstm`'s first three results: products (T, B, 4 n), x, h0; c0 and bias exact."""
     with torch.autocast(gates.device.type, enabled=False):
         dy, dh, dc = dy.to(gates.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous()
         if lengths is not None:  # a sentence's last state is its output at its end

@@ -53,9 +53,7 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
 
 
 def limit(line: Connection, seconds: float) -> None:
-    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the
-    middle of a message too.
-    """
+    """Let waits for the other end fail with an OSError after so long (0: never), even midway."""
     with socket.socket(fileno=os.dup(line.fileno())) as same:
         same.setsockopt(
             socket.SOL_SOCKET,

@@ -18,15 +18,11 @@ from pathlib import Path
 from typing import IO
 
 LOCK_VARIABLE = "MULTIGPU_LOCK"
-"""Names another file than the machine's, for sweeps that are known not to meet: in containers with
-GPUs of their own, say.
-"""
+"""Names another lock file, for sweeps that never meet: in containers with own GPUs, say."""
 LOCK_HOLDER_VARIABLE = "MULTIGPU_TURN"
 """In the environment of a process that has its turn, and of all that it starts: whose it is."""
 WORD = '{"pid": '
-"""What a lock begins with while a sweep holds it, and after one that was killed; else it is
-empty.
-"""
+"""A lock's first word while a sweep holds it, and after a killed one; else it is empty."""
 
 
 def memory_root() -> Path:

@@ -1,6 +1,4 @@
-"""The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power,
-temperature).
-"""
+"""The machine a Run ran on: what it is (once a Record) and its state then (clocks, power)."""
 
 import contextlib
 import hashlib
@@ -98,9 +96,7 @@ def find_nvml() -> Any:
 
 
 def gpu_count() -> int:
-    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a
-    framework.
-    """
+    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured); imports no framework."""
     nvml = find_nvml()
     return len(
         visible_gpus(
@@ -142,9 +138,7 @@ def _cpu_model() -> str:
 
 
 def peers(i: int, j: int, how: str) -> bool | None:
-    """Whether the driver says that GPU i has this access to GPU j's memory ("NVLINK", "READ"); None
-    where it does not answer.
-    """
+    """Whether GPU i has this access to GPU j's memory ("NVLINK", "READ"); None: no answer."""
     try:
         nvml = find_nvml()
         status = nvml.nvmlDeviceGetP2PStatus(
@@ -157,9 +151,7 @@ def peers(i: int, j: int, how: str) -> bool | None:
 
 @cache
 def this_machine() -> Machine:
-    """This host, or the hosts that are one machine if the launcher said so; a process in a lane is
-    told of the whole machine.
-    """
+    """This host, or hosts that are one machine; also in a lane it is the whole machine."""
     if told := os.environ.get(LANE_VARIABLE):
         return Machine.model_validate(json.loads(told)["machine"]).model_copy(
             update={"environment": telling_environment()}
@@ -206,9 +198,7 @@ def confine(host_cores: int | None) -> None:
 
 @cache
 def this_host() -> Machine:
-    """Describe this host. Its name is made of what determines speed, so that equal machines share
-    one folder of Records.
-    """
+    """Describe this host, named by what determines speed: equal ones share a folder of Records."""
     nvml, count = find_nvml(), gpu_count()
     handles = [gpu_handle(i) for i in range(count)]
     # NVML cannot find every one that this process may use: a MIG device say
@@ -247,9 +237,7 @@ def telling_environment() -> dict[str, str]:
 
 @cache
 def this_boot() -> str:
-    """Which start of this host it is: a few letters of what the kernel drew at random then; ""
-    where it does not say.
-    """
+    """Which start of this host it is: letters that the kernel drew then; "" if it is silent."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -257,9 +245,7 @@ def this_boot() -> str:
 
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
-    """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot
-    tell which GPU it is.
-    """
+    """Clocks, power, temperature of a GPU now; None without NVML, or if it cannot tell which."""
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -273,9 +259,7 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 
 def total_energy_j(index: int) -> float | None:
-    """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s
-    are not trustworthy.
-    """
+    """NVML's energy counter of one GPU, J, or None. Differences below 10 s are unreliable."""
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -306,9 +290,7 @@ def framework_version(framework: str, installed: Mapping[str, str] | None = None
 
 @cache
 def source_state() -> tuple[str, bool]:
-    """(commit, whether the tracked tree was clean); where git is absent, what the environment says,
-    else ("unknown", False).
-    """
+    """(commit, is the tracked tree clean); without git the environment's, or ("unknown", False)."""
     try:
         here = Path(__file__).parent
         commit = subprocess.run(

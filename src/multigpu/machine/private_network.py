@@ -20,9 +20,7 @@ from functools import cache
 from pathlib import Path
 
 OPEN_PORTS = "MULTIGPU_OPEN_PORTS"
-"""Set to 1 by a user: libraries may listen on all interfaces of this machine where no private
-network can be made.
-"""
+"""Set to 1 by a user: libraries may listen on all interfaces where no private network can be."""
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
@@ -65,16 +63,12 @@ def why_not() -> str | None:
 
 
 def prefix() -> list[str]:
-    """The words before a command that is to run in a network of its own; the process that they
-    start becomes the command.
-    """
+    """The words before a command for a network of its own; the process they start becomes it."""
     return [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
 
 
 def check_allowed(what: str, obstacle: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces of this machine, unless a user allows
-    it.
-    """
+    """Refuse (ValueError) what would listen on all interfaces here, unless a user allows it."""
     if os.environ.get(OPEN_PORTS) != "1":
         raise ValueError(
             f"{what} would listen on every interface of this machine, {obstacle}: set"
@@ -83,9 +77,7 @@ def check_allowed(what: str, obstacle: str) -> None:
 
 
 def check_private(what: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of
-    its own or the user's leave.
-    """
+    """Refuse (ValueError) what would listen on all interfaces, without an own network or leave."""
     if reason := why_not():
         check_allowed(what, f"and no private network can be made here ({reason})")
 

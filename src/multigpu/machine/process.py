@@ -1,6 +1,4 @@
-"""Ties between processes: children that end with their parent, and what they find in their
-environment.
-"""
+"""Ties between processes: children that end with their parent, and their environment."""
 
 import contextlib
 import ctypes
@@ -67,9 +65,7 @@ def import_for_good(name: str) -> Any:
 def ask(
     what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return the output of `python -m module` given this text; a RuntimeError says in what it
-    failed, and its last words.
-    """
+    """Return the output of `python -m module` given this text; RuntimeError: how it failed."""
     done = subprocess.run(
         [sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment
     )
@@ -85,9 +81,7 @@ def last_words(text: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it ends, even one that is
-    killed with -9 (Linux only).
-    """
+    """Have the kernel kill this process when its starter's thread ends (Linux only; even by -9)."""
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
@@ -113,9 +107,7 @@ def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float =
 
 
 class StoppedProcesses:
-    """Those of a launch that somebody stopped: they neither answer nor end, and all others would
-    wait for them.
-    """
+    """Those of a launch that was stopped: they neither answer nor end, and others would wait."""
 
     def __init__(self) -> None:
         self.since: dict[psutil.Process, float] = {}

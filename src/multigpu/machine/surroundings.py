@@ -24,9 +24,7 @@ SLOWED = {
     "HwThermalSlowdown": "heat",
     "HwPowerBrakeSlowdown": "power brake",
 }
-"""NVML's reasons for a low clock that are no property of the work: the power limit is one, and not
-among them.
-"""
+"""NVML's reasons for a low clock that the work did not cause: the power limit is not here."""
 
 
 class GpuLook(Data):
@@ -75,9 +73,7 @@ class Surroundings(Data):
 
 
 class SurroundingsWatch:
-    """From its making until `seen`: what others than the tree of processes below `root` did
-    here.
-    """
+    """From its making until `seen`: what others than processes below `root` did here."""
 
     def __init__(self, devices: tuple[int, ...], root: int) -> None:
         self.devices, self.root = devices, root
@@ -96,9 +92,7 @@ class SurroundingsWatch:
         return []
 
     def _count(self) -> tuple[float, float, float]:
-        """Now, seconds that this process's cores were busy since they started, and those of them
-        that the tree used.
-        """
+        """Now, seconds that this process's cores were busy so far, and those that the tree used."""
         cores = os.sched_getaffinity(0)
         every = psutil.cpu_times(percpu=True)
         busy = sum(

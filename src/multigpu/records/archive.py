@@ -31,9 +31,7 @@ _PRESET = 6 | lzma.PRESET_EXTREME
 
 
 def name_of(file: str) -> Name | None:
-    """The Record that a file of this name holds, `<key>.<attempt>.json`; None if it is no such
-    name.
-    """
+    """The Record that a file named `<key>.<attempt>.json` holds; None if it has no such name."""
     found = _NAME.fullmatch(file)
     return (found[1], int(found[2])) if found else None
 
@@ -80,9 +78,7 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 
 def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
-    """Write these Records as one archive, or as many as they need, each of half of what one may
-    hold.
-    """
+    """Write these Records as archives, as many as they need, each half of what one may hold."""
     parts, size = [dict[Name, bytes]()], 0.0
     for name, text in sorted(texts.items()):
         # its blocks of the tar; or what its values or lists weigh, of which there may be fewer
@@ -147,9 +143,7 @@ def _broken(path: Path, error: Exception) -> ValueError:
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each member of a tar as it is written here (or a ValueError); `tarfile`
-    takes twelve times as long.
-    """
+    """Name and content of each member of a tar written here; `tarfile` takes 12 times as long."""
     at, block = 0, tarfile.BLOCKSIZE
     while (head := content[at : at + block]).strip(b"\0"):
         member, size = head[:100].rstrip(b"\0").decode(), int(head[124:135], 8)

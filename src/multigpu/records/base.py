@@ -1,6 +1,4 @@
-"""Define the fields of every kind of Record: a key and an attempt, and where, when and by which
-source it was made.
-"""
+"""Define what every kind of Record has: key, attempt, and where, when and by which source."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -100,9 +98,7 @@ class RecordBase(Kept):
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
-    """The fields of a Record that is made now, of this machine unless another is given: of several
-    hosts, say.
-    """
+    """The fields of a Record made now, of this machine or the one given: of several hosts, say."""
     commit, clean = source_state()
     return {
         "machine": machine or this_machine(),
@@ -115,7 +111,5 @@ def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[
 
 
 def key_of(*parts: object) -> str:
-    """The name of a measurement, from all that tells it from others: what has a Record under it is
-    not measured again.
-    """
+    """The name of a measurement, from all that tells it apart: under it none is measured again."""
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:20]

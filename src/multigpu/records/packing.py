@@ -143,9 +143,7 @@ def without_host(record: Record) -> Record:
 
 
 def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Write copies of these Records into a folder, an archive a machine; where, and how many were
-    left out for which reason.
-    """
+    """Write copies of Records, an archive a machine; where, and how many were left out and why."""
     texts, left = defaultdict[str, dict[Name, bytes]](dict), Counter[str]()
     try:
         user = getpass.getuser()

@@ -1,6 +1,4 @@
-"""A Record: all that one Run measured, with the machine it ran on; written once, atomically, and
-never edited.
-"""
+"""A Record: all that one Run measured, and its machine; written once, atomically, never edited."""
 
 import math
 from collections.abc import Iterator
@@ -20,9 +18,7 @@ from multigpu.spec.run import Run
 from multigpu.spec.schema import Data
 
 TIMING_VERSION = 1
-"""Enters every Record's key. Raise it whenever what a figure means changes, so that old and new
-never share a table.
-"""
+"""Enters every Record's key. Raise it when a figure's meaning changes: old and new stay apart."""
 
 
 # a flag, after the number: it concerns a Record's peak, not its times

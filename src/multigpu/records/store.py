@@ -30,9 +30,7 @@ ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
 
 
 class Held(NamedTuple):
-    """Where a Record lies: `path` is its own file, or the archive that holds it with the JSON text
-    `packed`.
-    """
+    """Where a Record lies: `path` is its own file, or the archive with its JSON text `packed`."""
 
     path: Path
     key: str
@@ -106,15 +104,11 @@ class Store(Generic[Kind]):
         return self.root / place / f"{key}.{attempt}.json.gz"
 
     def attempts(self, place: str, key: str | None = None) -> list[Held]:
-        """Where the attempts under this key, or under every key of the place in order, lie, the
-        oldest first.
-        """
+        """Where the attempts under this key, or each key of the place, lie, the oldest first."""
         return [held for _, held in sorted(self.held(place, key).items())]
 
     def find(self, place: str, key: str) -> Kind | None:
-        """The latest attempt under this key that can be read, or None; of any other, standard error
-        says what is wrong.
-        """
+        """The latest attempt under this key that can be read, or None; others are told as wrong."""
         return self._latest(self.attempts(place, key))
 
     def _latest(self, attempts: Iterable[Held]) -> Kind | None:
@@ -153,9 +147,7 @@ class Store(Generic[Kind]):
         return self.kinds.get(place, self.kind)
 
     def check_writable(self, place: str = "") -> None:
-        """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a
-        root, that cannot be written.
-        """
+        """Refuse (ValueError) now, not after an hour, a folder that cannot be written."""
         folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
             check_room(folder, ROOM_BYTES)
@@ -263,9 +255,7 @@ _told: set[str] = set()
 
 @contextlib.contextmanager
 def _left_out() -> Iterator[None]:
-    """Pass over what is no Record: it blocks no other. Standard error says so, once a process, and
-    no more often than is read.
-    """
+    """Pass over what is no Record: it blocks no other. Standard error says so, once a process."""
     try:
         yield
     except ValueError as error:

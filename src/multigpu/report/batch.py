@@ -65,9 +65,7 @@ def _execute(task: BatchRow, out: Path) -> Outcome:
 
 
 def write_page(task: BatchRow, out: Path) -> None:
-    """The executed notebook of a row as a page beside it, without its code; nothing where none was
-    executed.
-    """
+    """The executed notebook of a row as a page, without its code; nothing if none was executed."""
     for ending in ENDINGS:
         source, page = task.file(out, f"{ending}.ipynb"), task.file(out, f"{ending}.html")
         if not source.is_file():
@@ -93,9 +91,7 @@ def write_page(task: BatchRow, out: Path) -> None:
 
 
 def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
-    """Yield the cells of a notebook that a page shows: not how it is used, and nothing behind the
-    cell that stopped it.
-    """
+    """Yield a notebook's cells that a page shows: neither its use nor what is behind a stop."""
     for cell in cells:
         if not cell.source.startswith("# ") and not any(
             tag.startswith("papermill-error") for tag in cell.metadata.get("tags", [])

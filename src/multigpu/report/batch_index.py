@@ -55,9 +55,7 @@ def own_names(runs: Sequence[Run]) -> list[str]:
 
 
 def measured_rows(tasks: Sequence[BatchRow], out: Path) -> pd.DataFrame:
-    """The points that this machine measured, with `name` and the digest of their Run; empty where
-    there is none.
-    """
+    """The points that this machine measured, with `name` and their Run's digest; maybe empty."""
     found, store = [], RecordStore(out / "records")
     for task, name in zip(tasks, own_names([task.run for task in tasks]), strict=True):
         points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
@@ -117,9 +115,7 @@ def answers(rows: pd.DataFrame) -> list[str]:
 def write_index(
     points: Path, tasks: list[BatchRow], impossible: Sequence[Impossible], out: Path
 ) -> None:
-    """Write the page of all rows: the question's answer, what each row is, what became of it, its
-    rate, and where to read more.
-    """
+    """Write the page of all rows: the question's answer, each row, its outcome and rate, links."""
     rows: list[dict[str, Any]] = []
     measured = measured_rows(tasks, out)
     for task in tasks:
@@ -157,9 +153,7 @@ def write_index(
 
 
 def _rate(measured: pd.DataFrame) -> dict[str, str]:
-    """The rate of a row with its interval and repeats; empty where this machine has measured
-    nothing.
-    """
+    """The rate of a row with its interval and repeats; empty where nothing was measured here."""
     if measured.empty:
         return {}
     row = measured.iloc[0]

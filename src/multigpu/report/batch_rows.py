@@ -1,6 +1,4 @@
-"""The rows of a batch: which Run each asks for, where its files lie, and what became of it; and
-those whose Run cannot be.
-"""
+"""The rows of a batch: each one's Run, where its files lie, its outcome; and impossible ones."""
 
 import hashlib
 import re
@@ -97,9 +95,7 @@ ROWS: Kind[Any] = replace(RUNS, build=_run_or_why, planned=BatchRow)  # type: ig
 
 
 def find_points(name: str) -> Path:
-    """The file of that path, or else the study's grid of that name ("headline",
-    "grids/headline.yaml").
-    """
+    """The file of that path, or else the study's grid of that name ("headline", with folder)."""
     path = Path(name)
     grid = grid_file(path.name.removesuffix(".yaml"))
     return grid if grid is not None and not path.exists() else path
@@ -108,9 +104,7 @@ def find_points(name: str) -> Path:
 def read_tasks(
     points: Path, counts: Sequence[int]
 ) -> tuple[list[BatchRow], list[Impossible], list[str]]:
-    """The rows of a file (or a ValueError), each once; those that cannot be; and in words which
-    stand there several times.
-    """
+    """The rows of a file (or a ValueError), each once; those that cannot be; repeats in words."""
     found, refused, said = dict[str, BatchRow](), list[Impossible](), []
     row: Any
     for row in expand(points, ROWS, counts):

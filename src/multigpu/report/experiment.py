@@ -1,6 +1,4 @@
-"""Serve `notebooks/experiment.ipynb`: read its parameters, train, and find what stands beside the
-point that was measured.
-"""
+"""Serve `notebooks/experiment.ipynb`: read its parameters, train, find what stands beside."""
 
 import contextlib
 import math
@@ -148,9 +146,7 @@ def records_in(named: str | None) -> Path:
 
 
 def label(run: Run) -> str:
-    """A Run in words, with every field that no other part of the label says and that is not the
-    usual one.
-    """
+    """A Run in words, with every unusual field that no other part of the label says."""
     said = (
         "workload",
         "model",
@@ -216,17 +212,13 @@ def train(experiment: PageExperiment) -> list[Record]:
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
-    """The point of these Records, traced ones left out (`points.points`), with what this machine
-    cannot exceed (`with_bounds`).
-    """
+    """The point of these Records, traced ones left out, with what this machine cannot exceed."""
     frame = frame_of(record for record in records if record.status == "ok")
     return with_bounds(points(frame), frame)
 
 
 def steps(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a step of each repeat, warm-up first: repeat ("repeat 0"), step, step_time_s (of the
-    slowest device) and loss.
-    """
+    """A row a step of each repeat, warm-up first: repeat, step, step_time_s (slowest), loss."""
     rows = [
         (f"repeat {record.repeat}", step, max(times), loss)
         for record in records

@@ -44,9 +44,7 @@ def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
 
 
 def load_parameters(path: Path) -> dict[str, Any]:
-    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it; or a
-    ParameterError.
-    """
+    """Parameters from a YAML file of `name: value` lines, as for `papermill -f`; ParameterError."""
     try:
         content = read_yaml(path)
     except ValueError as error:
@@ -73,9 +71,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def parameter_names(path: Path) -> list[str]:
-    """The names that a notebook's one parameters cell gives a value; without such a cell a
-    NotebookError.
-    """
+    """The names to which a notebook's one parameters cell gives a value; else a NotebookError."""
     cells = [
         cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])
     ]

@@ -213,9 +213,7 @@ def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def prepare_sources(source: Path, notebooks: list[Path]) -> None:
-    """Gather everything that Sphinx reads under `source`; a file that is as it was stays as old as
-    it was.
-    """
+    """Gather all that Sphinx reads under `source`; an unchanged file stays as old as it was."""
     last, source = source, source.with_name(f"{source.name}_new")
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))

@@ -70,9 +70,7 @@ def serve_store(address: str, port: int = 0) -> dist.TCPStore:
 
 
 class OneAddress(RendezvousHandler):
-    """The agents of a launch, one a host: known from the start, and numbered. Host 0's holds the
-    store, for its workers too.
-    """
+    """The agents of a launch, one a host, numbered from the start. Host 0's holds all stores."""
 
     def __init__(self, params: RendezvousParameters) -> None:
         address, _, port = params.endpoint.rpartition(":")
@@ -93,9 +91,7 @@ class OneAddress(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """The store, for one start of the workers: what an earlier start left in it is out of
-        sight.
-        """
+        """The store, for one start of the workers: what an earlier one left is out of sight."""
         if self.store is None and self.host == 0:
             served = serve_store(self.address, self.port)
             self.store, self.port = served, served.port

@@ -90,9 +90,7 @@ class Experiment(Generic[AnyItem]):
         raise NotImplementedError
 
     def measure(self, item: AnyItem, parts: Sequence[Mapping[str, Any]], total_s: float) -> Any:
-        """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the
-        steps were no training.
-        """
+        """The Measurement of all replicas' numbers, by rank; DidNotTrain: no steps of training."""
         raise NotImplementedError
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
@@ -107,18 +105,14 @@ class Experiment(Generic[AnyItem]):
         """Hear of every Record of a plan, those of earlier starts too; in the first process."""
 
     def passed_over(self, plan: Plan, item: AnyItem) -> tuple[str, str] | None:
-        """Why this point is not started now, as a word to be counted and a reason; no Record is
-        written. None: it is.
-        """
+        """Why this point is not started now: a word to count, a reason; no Record. None: it is."""
         return None
 
     def finished(self, item: AnyItem) -> None:
         """Clear away what a point that has its Record needs no more."""
 
     def check(self, item: AnyItem, company: HostGroup | SimulatedHosts | None) -> None:
-        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for
-        and what there is.
-        """
+        """Refuse (ValueError) what cannot run here, or on these hosts, naming both sides."""
 
     def launch_of(self, item: AnyItem) -> Any:
         """Return what items share that one launch can measure; launches are in its order."""
@@ -145,9 +139,7 @@ class Experiment(Generic[AnyItem]):
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:
-    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run:
-    an error).
-    """
+    """Label and fingerprint of what a Run reads; "" where it cannot be read (measured: error)."""
     try:
         source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}

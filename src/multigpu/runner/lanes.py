@@ -39,9 +39,7 @@ def undisturbed(run: Run) -> bool:
 
 
 def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
-    """Lanes in which Runs of this many devices can be measured side by side; on CPUs one, which all
-    processes need, unless forced.
-    """
+    """Lanes for Runs of this many devices; on CPUs one, which all processes need, unless forced."""
     if forced is not None:
         return forced
     return min(len(machine.gpus) // run.devices, machine.cores) if run.device_type == "cuda" else 1
@@ -79,9 +77,7 @@ def may_share(
 def lanes_of(
     run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = undisturbed
 ) -> int:
-    """How many such Runs are measured at a time: as many as there are lanes, or one that may not
-    share.
-    """
+    """How many such Runs are measured at a time: as many as lanes, or one that may not share."""
     machine = machine or this_machine()
     return 1 if may_share(run, machine, None, kinds) else lane_count(run, machine)
 
@@ -168,9 +164,7 @@ def run_lanes(
     retry: Sequence[str] = (),
     hook: str | None = None,
 ) -> None:
-    """Measure each lane's points, all at the same time; a RuntimeError: launchers died; the others
-    finished and Records are kept.
-    """
+    """Measure each lane's points at once; RuntimeError: launchers died; others' Records stay."""
     stop = Event()
 
     def measured(place: Place) -> Summary:

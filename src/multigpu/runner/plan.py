@@ -1,6 +1,4 @@
-"""Tell a launch what to do, and follow it meanwhile: in files, so that launcher and workers need no
-common memory.
-"""
+"""Tell a launch what to do, and follow it: in files, as its workers share no memory."""
 
 import contextlib
 import json
@@ -152,9 +150,7 @@ class Journal:
         return last if last and last["event"] == "start" else None
 
     def lost(self, key: str) -> dict[str, Any] | None:
-        """The worker that ended first after the last start of this Run, with its exit code, as it
-        was reported; None: none did.
-        """
+        """The worker that ended first after this Run's last start, with its exit code; or None."""
         first: dict[str, Any] | None = None
         started = ""
         for event in self.events():
@@ -244,9 +240,7 @@ def stood_at(stacks: str) -> str:
 
 
 def _told(stood: dict[int, str]) -> str:
-    """Where replicas stood, in words: few that stand together before many, for the others often
-    wait for them.
-    """
+    """Where replicas stood, in words: few before many, which often wait for the few."""
     places: dict[str, list[str]] = {}
     for rank, place in stood.items():
         if place:

@@ -1,6 +1,4 @@
-"""Define one measurement, which of them one launch can make, and which this machine has made
-already. Imports no framework.
-"""
+"""Define a measurement, what one launch can make, what is made already; no framework."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -79,9 +77,7 @@ def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
 def known_points(
     points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()
 ) -> set[tuple[str, int]]:
-    """(digest, repeat) of the points that have a Record already and are not to be measured
-    again.
-    """
+    """(digest, repeat) of the points that have a Record and are not to be measured again."""
     return {
         (record.run.digest, record.repeat)
         for record in records_here(points, store)

@@ -1,6 +1,4 @@
-"""How a process of a launch measures a plan: deciding, training, watching for hangs, and writing
-Records. Imports no framework.
-"""
+"""How a launch's process measures a plan: deciding, watching, Records. No framework."""
 
 import contextlib
 import faulthandler
@@ -30,9 +28,7 @@ from multigpu.spec.errors import DidNotTrain, EndsProcess, of_a_signal
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
-    """The action's result, or its failure as a status and a sentence; no traceback is kept, for it
-    would keep tensors alive.
-    """
+    """The action's result, or its failure as status and sentence; tracebacks keep tensors alive."""
     try:
         return action(), None
     except BaseException as error:
@@ -71,9 +67,7 @@ class Program:
                 self.attempt(index)
 
     def decide(self, index: int) -> bool:
-        """Whether this item is to be measured now, from what is on the disk; what is not is
-        reported.
-        """
+        """Whether this item is to be measured now, by what is on disk; what is not is reported."""
         item = self.plan.items[index]
         key = self.plan.key(item)
         known = self.plan.find(item)
@@ -147,9 +141,7 @@ class Program:
         self.hook(stage, run, self.rank)
 
     def tell_end(self, index: int, code: int, stacks: str) -> None:
-        """Leave word that code inside ends this process, with the user's own line where it is
-        theirs.
-        """
+        """Leave word that code inside ends this process, with the user's line if it is theirs."""
         place = own_call(read_stacks(Path(stacks)))
         told = f"rank {self.rank} ended its process with os._exit({code})"
         fault: Fault = ("failed", f"{told}, in `{place}`" if place else told)
@@ -181,9 +173,7 @@ class Program:
         gc.collect()
 
     def give_up(self, index: int, fault: Fault) -> None:
-        """Leave the reason and exit: the launcher restarts all processes, and the first then writes
-        the Record.
-        """
+        """Leave the reason and exit: the launcher restarts all, and the first writes the Record."""
         self.journal.note(
             self.plan.key(self.plan.items[index]),
             fault,
@@ -194,9 +184,7 @@ class Program:
         os._exit(1)
 
     def refuse(self, index: int, fault: Fault) -> bool:
-        """Write why this item cannot be measured, as all replicas know; each may go on, but not as
-        it is.
-        """
+        """Write why this item cannot be measured, as all know; each may go on, but not with it."""
         if self.rank == 0:
             self.write(self.plan.items[index], *fault)
             self.journal.report("done", index=index, status=fault[0], reason=fault[1])

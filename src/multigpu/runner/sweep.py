@@ -28,9 +28,7 @@ from multigpu.runner.summary import Bar, Summary, followed
 from multigpu.runner.timed import TIMED, is_solo, listens_everywhere
 
 ENDING_S = 20.0
-"""For a launch to end by itself once all is measured: torch's agent waits for ever for a worker
-that was killed as it ended.
-"""
+"""For a launch to end once all is measured: torch's agent waits for ever for killed workers."""
 
 ENDED_IN_TIME_S = 1.0
 """For a launch to end in order where its end was called for in a budget."""
@@ -210,9 +208,7 @@ def _launch_once(
     stop: Event | None,
     look: Callable[[Plan], None] | None,
 ) -> int:
-    """One start of the plan's workers; the agents' exit code. finished: what was reported as done,
-    of earlier starts too.
-    """
+    """One start of the plan's workers; the agents' exit code. finished: so far reported done."""
     journal, stopped, over_s = Journal(plan.scratch), StoppedProcesses(), time.monotonic()
     seen = len(journal.events())
     environment = (
@@ -263,9 +259,7 @@ def _launch_once(
 
 
 def _hidden(plan: Plan) -> list[str]:
-    """The words that give an agent a network of its own, where what it starts would listen on all
-    interfaces of this one host.
-    """
+    """The words that give an agent its own network, where it would listen on all interfaces."""
     everywhere = any(listens_everywhere(item.run) for item in plan.items)
     return private_network.prefix() if everywhere and private_network.why_not() is None else []
 

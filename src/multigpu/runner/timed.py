@@ -101,9 +101,7 @@ def is_solo(run: Any) -> bool:
 
 
 def listens_everywhere(run: Any) -> bool:
-    """Whether a Run's processes listen on all interfaces of their host, whatever they are told:
-    TensorFlow's servers do.
-    """
+    """Whether a Run's processes listen on all interfaces in any case: TensorFlow's servers do."""
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
@@ -118,9 +116,7 @@ def check_there(run: Any, company: HostGroup | SimulatedHosts | None) -> None:
 
 
 def check_devices(run: Any) -> None:
-    """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and
-    how many there are.
-    """
+    """Refuse (ValueError) what this machine cannot run, naming devices asked for and there."""
     available = gpu_count()
     if run.device_type == "cuda" and run.devices > available:
         allowed = f"at most {available} or " if available else ""
@@ -134,9 +130,7 @@ def check_devices(run: Any) -> None:
 
 
 def ladder_of(item: Point) -> str:
-    """A name that Runs have in common when they differ in their batch alone; each repeat climbs by
-    itself.
-    """
+    """A name that Runs have in common which differ in their batch alone; each repeat climbs."""
     return f"{item.run.model_copy(update={'batch_size': 0}).digest}|{item.repeat}"
 
 
@@ -160,9 +154,7 @@ def ascending(items: Sequence[Point]) -> list[Point]:
 
 
 def full_at(plan: Plan, item: Point) -> int | None:
-    """The smallest batch below the item's own that a Record says did not fit; None: none is
-    known.
-    """
+    """The smallest batch below the item's of which a Record says it did not fit; or None."""
     for batch in item.smaller:
         record = plan.find(
             item.model_copy(

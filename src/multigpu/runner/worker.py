@@ -61,17 +61,13 @@ class Worker(Program):
         self._leave_group()
 
     def _word(self, name: str, value: Any) -> Any:
-        """Rank 0's value, awaited without a limit and without touching a GPU (if it dies, the
-        launcher ends the wait).
-        """
+        """Rank 0's value, awaited without limit or GPU (the launcher ends the wait if it dies)."""
         if self.rank == 0:
             self.store.set(name, json.dumps(value))
         return json.loads(self.store.get(name))
 
     def _join_group(self, run: Any) -> None:
-        """Make the first workers the default group, on the Run's devices. Every worker keeps the
-        same account, members or not.
-        """
+        """Make the first workers the default group, on the Run's devices. All keep one account."""
         if run.chosen_devices == self.group_devices:
             return
         self._leave_group()
@@ -97,9 +93,7 @@ class Worker(Program):
             dist.destroy_process_group()
 
     def gather(self, index: int, name: str, value: Any, timeout_s: float) -> list[Any]:
-        """The value of each of an item's replicas, by rank, once all have given theirs; a Stuck:
-        one has not after `timeout_s`.
-        """
+        """Each replica's value of an item, by rank, once all gave it; Stuck: not in `timeout_s`."""
         keys = [f"{index}/{name}/{rank}" for rank in range(self.plan.items[index].run.devices)]
         self.store.set(keys[self.rank], json.dumps(value))
         try:
@@ -164,9 +158,7 @@ class Worker(Program):
 
 
 def main() -> None:
-    """Entry point: `python -m multigpu.runner.worker PLAN`, in the environment that the launcher
-    sets.
-    """
+    """Entry point: `python -m multigpu.runner.worker PLAN`, in the launcher's environment."""
     run_program(lambda plan: Worker(plan).run_plan())
 
 

@@ -1,6 +1,4 @@
-"""A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are
-worth timing first.
-"""
+"""A CollectiveRun: one all-reduce to be timed, frozen, validated; and what to time first."""
 
 from typing import ClassVar, Literal, Self
 
@@ -116,9 +114,7 @@ def size_text(count: int) -> str:
 
 
 def methods_for(device_type: DeviceType) -> list[str]:
-    """Every method that exists there: libraries first, then those that the documents compare, then
-    the others.
-    """
+    """Every method that exists there: libraries, then the documents' own, then the others."""
     libraries = ["nccl", "two_shot"] if device_type == "cuda" else ["gloo"]
     return list(dict.fromkeys([*libraries, "ring", "central_server", *algorithms()]))
 

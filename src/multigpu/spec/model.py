@@ -13,9 +13,7 @@ from typing import Any, Literal
 from multigpu.spec.run import Run
 
 Unit = Literal["words", "images", "reviews", "samples", "tokens"]
-"""What throughput counts. A review is a row, with both texts; a sample is one row of a made-up
-input, whatever its shape.
-"""
+"""What throughput counts. A review: a row with both texts; a sample: a row of made-up input."""
 
 
 LSTM_PASSES = 36
@@ -68,9 +66,7 @@ def block_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is
-    not in the gradient.
-    """
+    """The update rule. `sgd`: v <- m v + g, w <- w - rate v. `adamw`: decay is not in g."""
 
     name: Literal["sgd", "adam", "adamw"]
     rate: float

@@ -69,9 +69,7 @@ class ParallelDims:
         return rank // self.degree
 
     def leads(self, rank: int) -> bool:
-        """Whether `rank` is the first device of its copy of the model, which answers for the
-        shard's counts.
-        """
+        """Whether `rank` is the first device of its copy of the model, which answers for it all."""
         return rank % self.degree == 0
 
 

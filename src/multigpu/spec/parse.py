@@ -30,9 +30,7 @@ def parse_fields(
 
 
 def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str | None:
-    """A word in the type of a field: true or false, a number, none where it may be left out, or
-    else the text itself.
-    """
+    """A word in a field's type: true or false, a number, none where it may be, or the text."""
     kinds = {annotation, *get_args(annotation)}
     if value.lower() == "none" and type(None) in kinds:
         return None

@@ -1,6 +1,4 @@
-"""Data with known fields, as files hold it, what every kind of Run has, and one sentence for what
-cannot be.
-"""
+"""Data with known fields, as files hold it; every Run's fields; one sentence of what is wrong."""
 
 import hashlib
 from collections.abc import Mapping
@@ -28,9 +26,7 @@ class Spec(Strict):
 
     @classmethod
     def built(cls, **fields: Any) -> Self:
-        """One with these fields; a ValueError names one that is unknown, of a wrong type or of a
-        value that cannot work.
-        """
+        """One with these fields; ValueError: one is unknown, of a wrong type, or cannot work."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -50,9 +46,7 @@ class Spec(Strict):
 
 
 def refusal(error: ValidationError) -> str:
-    """The first thing that is wrong: the field, its value, and what is wrong with it, in one
-    line.
-    """
+    """The first thing that is wrong: the field, its value, and why, in one line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     found = in_one_line(first["msg"].removeprefix("Value error, "))

@@ -1,6 +1,4 @@
-"""Define what a placement's result equals, and what follows from that for a table, a
-check, a page.
-"""
+"""Define what a placement's result equals, and what follows for tables, checks and pages."""
 
 from __future__ import annotations
 
@@ -106,7 +104,5 @@ class Semantics(Data):
         )
 
     def on(self, devices: int) -> Semantics:
-        """The same on so many devices: replicas with losses of their own are one process where
-        there is but one.
-        """
+        """The same on so many devices: on one, replicas with own losses are one process."""
         return Semantics() if devices == 1 and not self.facts.loss_is_shared else self

@@ -1,6 +1,4 @@
-"""A model as a graph of stages, framework-free: what each reads, what it hands on and which
-variables it uses.
-"""
+"""A model as a graph of stages, framework-free: what each reads, hands on and uses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,9 +62,7 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True)
 class StageGraph:
-    """The stages of one model in an order in which they can run (else a ValueError); the last one
-    hands on the loss.
-    """
+    """A model's stages in an order in which they can run (or ValueError); the last has the loss."""
 
     stages: tuple[Stage, ...]
 

@@ -1,6 +1,4 @@
-"""Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's
-scripts printed it.
-"""
+"""Callbacks for Keras: each batch's throughput in `model.fit`, as document 001 printed it."""
 
 import time
 from collections.abc import Callable

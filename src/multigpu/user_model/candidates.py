@@ -1,6 +1,4 @@
-"""Which Runs a comparison measures, in which order and of how many steps; and what cannot be asked
-for.
-"""
+"""Which Runs a comparison measures, in which order, how long; and what cannot be asked."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -245,9 +243,7 @@ def check_named(
     levers: Sequence[str] | Literal["all"] | None,
     device_type: str,
 ) -> None:
-    """Refuse (ValueError) a placement that is unknown, and a lever that is none or not to be had
-    here.
-    """
+    """Refuse (ValueError) a placement that is unknown, and a lever that none can have here."""
     for name in placements if placements != "all" else ():
         find_placement(name)
     checked_levers(levers, device_type)

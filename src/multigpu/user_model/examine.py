@@ -1,6 +1,4 @@
-"""Find out what the study must know of a user's job by training one step of it here, on the CPU and
-on few samples.
-"""
+"""Find out what the study must know of a job by training a step of it here, on few samples."""
 
 import contextlib
 import hashlib

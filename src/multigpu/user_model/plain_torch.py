@@ -1,6 +1,4 @@
-"""The user's own module trained in plain PyTorch beside what engines would train of it: on whole
-batches, step after step.
-"""
+"""The user's module trained in plain PyTorch beside what engines train: on whole batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -17,9 +17,7 @@ import numpy as np
 from multigpu.analysis.statistics import chance_above
 
 LAUNCHES = 3
-"""Of each side, before a difference counts as a verdict: repeats of one launch resemble each
-other.
-"""
+"""Of each side, before a difference counts as a verdict: a launch's repeats are alike."""
 
 OWN = 0.1  # of a window: by so little is what the ways of a launch share held to be nothing
 

@@ -1,6 +1,4 @@
-"""Hold what `compare` found: the fastest placement, a table, why it is no faster, what more devices
-would give.
-"""
+"""Hold what `compare` found: the fastest placement, a table, why, and what more devices give."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which figures of a comparison cannot be believed, and why: each is said beside its figure, and
-none of them leads.
-"""
+"""Which figures of a comparison cannot be believed, and why: said beside them; none leads."""
 
 from __future__ import annotations
 

@@ -70,9 +70,7 @@ FORMULAS = {
     "memory_high_bytes": "memory_bytes * peak_high",
 }
 MEMORY = ("variables", "gradients", "states", "activations", "pieces")
-"""Parts of a device's memory, each a formula `<part>_bytes`; pieces: what is gathered, fetched or
-received from other devices.
-"""
+"""Parts of a device's memory, formulas `<part>_bytes`; pieces: received from other devices."""
 FORMS = ("captured", "eager")
 
 

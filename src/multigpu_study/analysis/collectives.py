@@ -1,6 +1,4 @@
-"""All-reduces for the report: which method wins at which size, and what a link between hosts
-allows.
-"""
+"""All-reduces for the report: which method wins at which size, and what a link allows."""
 
 import math
 from pathlib import Path

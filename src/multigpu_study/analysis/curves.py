@@ -10,21 +10,15 @@ import pandas as pd
 from multigpu.analysis.words import MODELS, plural
 
 WINDOW = 10
-"""Points that are averaged before curves are compared: what one batch does is noise that all runs
-share.
-"""
+"""Points that are averaged before curves are compared: all runs share one batch's noise."""
 
 
 ALLOWED = 3.0
-"""A placement may lie so many times as far from the fp64 curve as fp32's own rounding led the
-reference placement.
-"""
+"""A placement may lie so many times as far from the fp64 curve as fp32 led the reference."""
 
 
 ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
-"""How large an error of rounding is in a precision, over fp32's (53 bits of fraction against
-24).
-"""
+"""How large an error of rounding is in a precision, over fp32's (53 bits against 24)."""
 
 
 PANEL = (

@@ -1,6 +1,4 @@
-"""Compute again what the study misread: days taken for alike, machines pooled, a baseline without
-the same kernels.
-"""
+"""Compute again what the study misread: days as alike, pooled machines, other kernels."""
 
 from collections.abc import Mapping
 from itertools import combinations

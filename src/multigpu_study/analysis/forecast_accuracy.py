@@ -35,9 +35,7 @@ def from_one(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def from_several(lines: Sequence[Series]) -> pd.DataFrame:
-    """Return forecasts of the largest count from the smaller ones (`forecast_lines`), in the same
-    columns.
-    """
+    """Return forecasts of the largest count from smaller ones (`forecast_lines`), alike."""
     table = held_out_table(lines)
     if table.empty:
         return table
@@ -90,9 +88,7 @@ def forecast_lines(lines: Sequence[Series], most: int = 1024, draws: int = 1000)
 
 
 def calibrated(lines: Sequence[Series]) -> list[Series]:
-    """Each line with bands widened by what the held-out points of the others of its kind ask for
-    (`forecast.widening_of`).
-    """
+    """Each line with bands widened by its kind's other held-out points (`forecast.widening_of`)."""
     done = []
     for line in lines:
         if line.forecast is not None and line.held_out is not None:

@@ -16,9 +16,7 @@ from multigpu.placements import find_placement
 from multigpu.records.record import Record
 
 ALLOWED = 1.005
-"""The study's rule: Runs may share a machine only where this slows none of them by more than
-0.5%.
-"""
+"""The study's rule: Runs may share a machine only where none slows by more than 0.5%."""
 
 RUN = [
     "machine",

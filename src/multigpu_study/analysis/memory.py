@@ -22,9 +22,7 @@ from multigpu.workloads import description_of
 
 
 def kept_gib(row: Any, **changed: Any) -> float:
-    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed;
-    NaN where no formula says.
-    """
+    """GiB of the fullest device of a point by its row, some fields changed; NaN: no formula."""
     try:
         run = build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)
         return most_kept(run, description_of(run)) / GIB
@@ -51,9 +49,7 @@ def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def largest(run: Run, gigabytes: float) -> float:
-    """Parameters of the largest model of these proportions of which a device of so many GB (10^9
-    bytes) keeps all that it must.
-    """
+    """Parameters of the largest such model of which a device of so many GB (10^9) keeps all."""
     return (
         sum(variable.elements for variable in description_of(run).variables)
         * gigabytes

@@ -1,6 +1,4 @@
-"""Learn what merging costs from the committed Records (`multigpu.analysis.merge_cost`), and test it
-on models that were left out.
-"""
+"""Learn what merging costs from committed Records, and test it on models left out."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ def forecast_s(pairs: pd.DataFrame, coefficients: np.ndarray) -> pd.Series:
 
 
 def left_out(pairs: pd.DataFrame) -> pd.Series:
-    """Return each pair's measured step over the one forecast by costs that were learned from all
-    other models on two devices.
-    """
+    """Return each pair's measured step over that forecast by costs of all other models."""
     found = pd.Series(np.nan, index=pairs.index)
     for _, form in pairs.groupby("form"):
         for model, own in form.groupby("model"):

@@ -15,9 +15,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
-    """Adjusted p-values by Holm within each family, and again over the families by the least of
-    each.
-    """
+    """Adjusted p-values by Holm within each family, and again over families by the least."""
     family = pd.Series([repr(one) for one in families], dtype=object)
     within = (
         pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))

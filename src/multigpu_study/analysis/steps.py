@@ -19,9 +19,7 @@ LEVEL = 0.95
 
 
 def with_waits(points: pd.DataFrame, records: Iterable[Record]) -> pd.DataFrame:
-    """The points with wait_s: the mean of `waited_s` over their Records (NaN where none recorded
-    its waits).
-    """
+    """The points with wait_s: the mean of `waited_s` over Records (NaN: none recorded)."""
     known = {record.key: waited_s(record) for record in records if record.status == "ok"}
     waits = points["keys"].str.split(", ").explode().map(known).astype("float64")
     return points.assign(wait_s=waits.groupby(level=0).mean())

@@ -1,6 +1,4 @@
-"""TrainingRecords as tidy frames; how far apart curves lie, and whether sharing a bucket costs
-convergence.
-"""
+"""TrainingRecords as tidy frames; how far curves lie apart, and what a bucket costs."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,4 @@
-"""The documents' claims, as data: tests over Records; verdicts; a line, a page row or JSON of
-each.
-"""
+"""The documents' claims, as data: tests over Records; verdicts; a line, row or JSON each."""
 
 from multigpu.lazy import lazy
 from multigpu_study.claims.core import Claim, Contrast, Predicate, Term
@@ -20,6 +18,4 @@ __all__ = [
 ]
 
 evaluate_all = lazy("multigpu_study.claims.verdicts:evaluate_all")
-"""Results that are kept are shown without what computes them: SciPy alone takes a second to
-load.
-"""
+"""Results that are kept are shown without what computes them: SciPy takes a second."""

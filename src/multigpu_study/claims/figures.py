@@ -8,9 +8,7 @@ from multigpu_study.claims.results import Setting
 from multigpu_study.claims.wording import LISTED, number, of_models, settings_named
 
 WIDEST = 100.0
-"""An interval whose bounds lie further apart than this factor says nothing: its launches differ and
-are two or three.
-"""
+"""An interval whose bounds lie further apart than so many times says nothing."""
 
 
 def _interval(setting: Setting) -> tuple[float, ...]:

@@ -35,9 +35,7 @@ _ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SA
 _MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 
 scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.changes
-"""Of results: a cell a claim that leads to its row; how many have each verdict, as a sentence. Of
-`ledger.changes`: a row each.
-"""
+"""Of results: a cell a claim; how many have each verdict. Of `ledger.changes`: a row each."""
 
 
 def claims_table(results: Sequence[ClaimResult]) -> str:

@@ -1,6 +1,4 @@
-"""Hold the results of one setting, of one framework, of a claim; results are computed once, and
-kept until anything changes.
-"""
+"""Hold the results of one setting of a claim; computed once, and kept until a change."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,9 +17,7 @@ from multigpu_study.claims.core import KINDS, Contrast, Predicate, Selection
 UNMATCHED = frozenset(
     {"devices", "warmup_steps", "timed_steps", "warmup_calls", "calls", "samples"}
 )
-"""How long a Run was measured may differ between the sides of a contrast (each has the least number
-of steps).
-"""
+"""How long a Run was measured may differ between a contrast's sides (each long enough)."""
 CONTEXT = (
     *(
         name

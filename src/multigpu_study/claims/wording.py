@@ -1,6 +1,4 @@
-"""Figures as a reader meets them, "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5 over 2 launches", and
-results on a terminal.
-"""
+"""Figures as a reader meets them, "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5", and results."""
 
 import textwrap
 from collections import Counter

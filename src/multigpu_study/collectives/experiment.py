@@ -1,6 +1,4 @@
-"""An all-reduce as an experiment: what a launch is told of it, its Records, and the command.
-Imports no framework.
-"""
+"""An all-reduce as an experiment: items, Records, and the command. Imports no framework."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -25,9 +23,7 @@ from multigpu_study.collectives.order import parse_size, runs_in_order
 
 
 class CollectiveItem(Trial):
-    """most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each
-    host, whose bytes are read.
-    """
+    """most_symmetric_bytes: largest message of the two-shot. interface: whose bytes are read."""
 
     run: CollectiveRun
     timeout_s: float = 60.0

@@ -23,9 +23,7 @@ QUANTITIES = {
     "E_other": r"(E - E_{\mathrm{own}})",
     "I_other": r"(I - I_{\mathrm{own}})",
 }
-"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same,
-filled up for P cuts.
-"""
+"""Of each quantity, how it is written; `_other`: all but the own part; `_laid`: filled up."""
 
 NOTHING: Powers = (0, 0, 0)
 COEFFICIENTS: dict[Powers, str] = {
@@ -44,9 +42,7 @@ ASKED = range(2, 9)
 """Replicas: a collective among one moves nothing."""
 DENSE = Variable("dense", (6720,), "dense", Init("constant", 0.0))
 TABLE = Variable("table", (1680, 100), "embedding", Init("constant", 0.0))
-"""The variables that are asked about, of 4 bytes an element: cut over so many replicas neither
-needs filling up.
-"""
+"""The variables asked about, of 4 bytes an element; cut over so many, neither is filled up."""
 
 
 def times(coefficient: Powers, replicas: int) -> int:
@@ -101,9 +97,7 @@ def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
 
 
 def _of_rows(placement: Placement, kind: str, replica: int) -> tuple[int, int]:
-    """How often a row of a table of replica 0's device moves when this replica looks it up, and how
-    often its id does.
-    """
+    """How often a row of a table of replica 0's device moves when it looks it up; and its id."""
     asked = [{TABLE.name: int(rank == replica)} for rank in range(2)]
     with_row, without = (
         predicted_bytes(placement, [TABLE], each).get(kind, 0)

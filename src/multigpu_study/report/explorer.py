@@ -42,9 +42,7 @@ FOLDERS = (
 
 
 def records_held(root: Path) -> dict[tuple[str, str], Held]:
-    """(folder's name, key) -> where its latest attempt lies, of Records of any kind; a ValueError
-    as of `Store`.
-    """
+    """(folder's name, key) -> where its latest attempt lies, of any Record; or a ValueError."""
     store: Store[Kept] = Store(root)
     every = ((place, held) for place in store.places() for held in store.held(place).values())
     return {
@@ -116,9 +114,7 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
 
 
 def _asked(held: Held) -> str:
-    """Write a Record's Run or experiment as "name=value ...", without what every Run does unless
-    told otherwise.
-    """
+    """Write a Record's Run or experiment as "name=value ...", without what is usual."""
     try:
         whole = json.loads(held.text())
     except (OSError, EOFError, ValueError) as error:
@@ -189,9 +185,7 @@ LOOK: dict[str, Any] = {
     "axis": {**_INK, "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
 }
-"""Colours of the page around it, in light and dark; a font by name, since Vega measures its words
-before it draws them.
-"""
+"""Colours of the page around it, light and dark; a named font, as Vega measures its words."""
 NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
   const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
   if (hconcat && room.scrollWidth > room.clientWidth) {

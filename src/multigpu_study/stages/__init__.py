@@ -1,3 +1,1 @@
-"""Placements inside one model: its stages, where each may run, and Records of what a search over
-their placements found.
-"""
+"""Placements inside one model: stages, where each may run, and Records of a search."""

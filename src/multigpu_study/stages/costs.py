@@ -5,9 +5,7 @@ from typing import Literal
 from multigpu.spec.schema import Data
 
 HostModel = Literal["one", "forward", "per_device"]
-"""Whose threads start work: one for all; one, but for backward passes, which each device has one
-for; one for each device.
-"""
+"""Whose threads start work: one for all; one, with each device's for backward; one each."""
 
 
 class StagePass(Data):

@@ -1,6 +1,4 @@
-"""A StageRecord, in `data/stages/<machine>/`: what each stage of a model was measured to cost, and
-the best placement by that.
-"""
+"""A StageRecord, in `data/stages/<machine>/`: measured costs of stages, the best placement."""
 
 from multigpu.build import JudgedRun
 from multigpu.machine.machine import framework_version
@@ -11,9 +9,7 @@ from multigpu.spec.schema import Data
 from multigpu_study.stages.costs import Costs, HostModel
 
 STAGE_TIMING_VERSION = 1
-"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share
-a table.
-"""
+"""Enters every key. Raise it when a figure's meaning changes: old and new stay apart."""
 REFUTED = "refuted"
 """A placement that was priced lowest and took longer than one written by hand."""
 

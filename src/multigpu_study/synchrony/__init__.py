@@ -1,3 +1,1 @@
-"""How a parameter server and its workers keep in step: six protocols, on a virtual clock and for
-real.
-"""
+"""How a parameter server and its workers keep in step: six protocols, on two clocks."""

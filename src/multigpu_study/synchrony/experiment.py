@@ -1,6 +1,4 @@
-"""Experiments: frozen, validated when they are built, and found again by their key; here those of
-the six protocols.
-"""
+"""Experiments: frozen, validated when built, found by their key; here of six protocols."""
 
 import hashlib
 import json
@@ -68,9 +66,7 @@ class TrainedModel(Description):
 
 
 class ConstantRate(Strict):
-    """The same rate for every gradient, however old. An update is w <- w - (1/K) sum_i rate_i g_i
-    over its K gradients.
-    """
+    """The same rate for every gradient: an update is w <- w - (1/K) sum_i rate_i g_i over its K."""
 
     kind: Literal["constant"] = "constant"
     rate: Positive

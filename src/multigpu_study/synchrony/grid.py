@@ -101,9 +101,7 @@ PARTS = (
 )
 """The study of one core, in the order in which it is run."""
 APART = ("batches", "speedup_seeds", "rare_features", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What that leaves out: what four claims alone ask, real runs of a model on devices, and over Ray
-actors (an extra).
-"""
+"""What that leaves out: what four claims alone ask, real runs on devices, and over Ray."""
 
 
 def read_grid(name: str) -> list[Planned[ExperimentBase]]:

@@ -78,9 +78,7 @@ class Pareto(LawBase):
 
 
 class Computed(LawBase):
-    """As long as computing the gradient takes, and no longer: for the real clock, which measures
-    it. It has no mean to give.
-    """
+    """As long as computing the gradient takes, as the real clock measures; without a mean."""
 
     kind: Literal["computed"] = "computed"
 
@@ -118,9 +116,7 @@ class StepTimes:
 
 
 class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None:
-    never).
-    """
+    """A worker that ends at `at_s` with its batch, and is back at `until_s` (None: never)."""
 
     worker: Annotated[int, Field(ge=0)]
     at_s: Annotated[float, Field(ge=0)]

@@ -1,6 +1,4 @@
-"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study
---budget-s 400`.
-"""
+"""Run a grid of experiments: `python -m multigpu synchrony --grid study --budget-s 400`."""
 
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -1,6 +1,4 @@
-"""Records of experiments: what one gave, with the machine it ran on; written once, atomically, and
-never edited.
-"""
+"""Records of experiments: what one gave, on which machine; written once, never edited."""
 
 import hashlib
 from typing import Any, Generic, Literal, TypeVar

@@ -260,9 +260,7 @@ class Server:
                 self._versions[job.version] = (parameters, users - 1)
 
     def _apply(self, jobs: Sequence[GradientTask]) -> None:
-        """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches
-        under way need the old one.
-        """
+        """Subtract the mean of rate_i g_i in order of arrival; anew, as batches need the old."""
         ages = [self.coordinator.version - 1 - job.version for job in jobs]
         self.staleness.update(ages)
         if self.problem is None or self.experiment.rate is None:

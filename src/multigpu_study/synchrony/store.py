@@ -1,6 +1,4 @@
-"""Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or
-machine>/`.
-"""
+"""Where Records of all experiments lie: `<root>/<"virtual", "averaging", ... or machine>/`."""
 
 from pathlib import Path
 from typing import Any

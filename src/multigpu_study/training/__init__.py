@@ -1,3 +1,1 @@
-"""Runs that train: five duties, checkpoints, evaluation, and how far the same budget brings each
-placement.
-"""
+"""Runs that train: five duties, checkpoints, evaluation, and where a budget ends."""

@@ -1,6 +1,4 @@
-"""Build a TrainingRun that can be trained: its Run as `multigpu.build` does, its budget judged by
-`rules`.
-"""
+"""Build a TrainingRun that can be trained: its Run as by `multigpu.build`, then `rules`."""
 
 import importlib.util
 from functools import partial

@@ -1,6 +1,4 @@
-"""Training to the end of a budget as an experiment: a process that is killed is started again, from
-its checkpoint. No framework.
-"""
+"""Training to a budget's end as an experiment: killed, it goes on from its checkpoint."""
 
 import importlib
 import shutil

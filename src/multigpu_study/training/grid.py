@@ -1,6 +1,4 @@
-"""The grids of training (`grids/training/`): what is trained for which question, what matters most
-first. Imports no framework.
-"""
+"""The grids of training (`grids/training/`), what matters most first. No framework."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,9 +50,7 @@ def placed(name: str) -> dict[str, str]:
 
 
 def told_apart(names: list[str], model: str) -> list[str]:
-    """Without those that differ from a later one in nothing but where tables live, if the image
-    model has none (exp3 is exp4).
-    """
+    """Without those that equal a later one but for tables, if the model has none (exp3 is exp4)."""
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
     rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
@@ -77,9 +73,7 @@ TRAININGS = FOLDER / "training"
 
 
 class PlannedTraining(Planned[TrainingRun]):
-    """A training, with its seconds with start-up shared. Each is trained once, as seeds are
-    fields.
-    """
+    """A training, with its seconds and shared start-up. Each is trained once: seeds are fields."""
 
     def trial(self, repeat: int = 0, launch: int = 0) -> TrainingItem:
         return TrainingItem.of(self.run, timeout_s=max(600.0, 20 * self.cost_s))
@@ -121,9 +115,7 @@ KIND = Kind(
 
 
 def read_grid(name: str) -> list[PlannedTraining]:
-    """The entries of a file of `grids/training/`; what several train stands where the last of them
-    does, as the first says it.
-    """
+    """The entries of a file of `grids/training/`; of equal ones the first, at the last's place."""
     found: list[Any] = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.run.digest: entry for entry in found}.values()][::-1]
 
@@ -152,9 +144,7 @@ GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
 def restricted(
     planned: list[PlannedTraining], fields: Mapping[str, object]
 ) -> list[PlannedTraining]:
-    """The entries that have these values in the fields of their TrainingRun or its Run; a
-    ValueError if none has.
-    """
+    """The entries with these values in their TrainingRun's or Run's fields; ValueError: none."""
     own = TrainingRun.model_fields
     return having(
         planned,
@@ -164,9 +154,7 @@ def restricted(
 
 
 def possible_here(name: str) -> list[PlannedTraining]:
-    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is
-    no such grid.
-    """
+    """The entries of a grid that these GPUs allow; a ValueError names all grids if it is none."""
     here = gpu_count()
     return [
         entry

@@ -1,6 +1,4 @@
-"""Collect the curves of a training run: kept on every rank, saved with each checkpoint, and made
-into a Record at the end.
-"""
+"""Collect the curves of a training run, on every rank, in each checkpoint, for the Record."""
 
 import math
 from collections.abc import Mapping, Sequence

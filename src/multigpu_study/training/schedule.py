@@ -7,9 +7,7 @@ from multigpu.workloads import optimizer_of
 from multigpu_study.training.run import Law, TrainingRun
 
 HALVINGS = 10
-"""luong10 halves the rate so often in the second half of its steps (tensorflow/nmt,
-`decay_scheme`).
-"""
+"""luong10 halves the rate so often in its second half (tensorflow/nmt, `decay_scheme`)."""
 
 
 class Schedule(NamedTuple):

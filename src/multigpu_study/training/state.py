@@ -1,6 +1,4 @@
-"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever
-its placement.
-"""
+"""The replicas of one TrainingRun in one process, and what each holds between two steps."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -42,9 +42,7 @@ class _Peer:
             self.line.send({"word": word, **message})
 
     def read(self) -> dict[str, Any]:
-        """TimeoutError: the kernel has given the host up; EOFError: it has gone, or speaks as no
-        host does.
-        """
+        """TimeoutError: the kernel gave the host up; EOFError: it has gone, or is no such host."""
         try:
             if isinstance(message := self.line.recv(), dict):
                 return message
@@ -166,9 +164,7 @@ class Meeting:
             raise ValueError(answer["text"])
 
     def _look(self, timeout_s: float = 0.0) -> None:
-        """Take what arrives within so many seconds. Of a host that is lost, host 0 tells the
-        others.
-        """
+        """Take what arrives in so many seconds. Host 0 tells the others of a host that is lost."""
         here: dict[Any, int] = {
             peer.line: number for number, peer in self.lines.items() if number not in self.left
         }
@@ -217,9 +213,7 @@ class Meeting:
         return None
 
     def hear(self, *wanted: str) -> dict[str, Any]:
-        """Wait for the next message with one of these words. Raises HostLost: a host is lost, or
-        host 0 has left.
-        """
+        """Wait for the next message with one of these words. HostLost: a host is, or 0 has left."""
         while (message := self.take(*wanted)) is None:
             if not self.trouble and self.left.issuperset(self.lines):
                 self.trouble = "host 0 has left"
@@ -231,9 +225,7 @@ class Meeting:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Leave: after an orderly end the others do not miss this host; after an error they hear of
-        it.
-        """
+        """Leave: after an orderly end no host misses this one; after an error they hear of it."""
         if error is None:
             self.tell("leave")
         elif self.trouble is None:

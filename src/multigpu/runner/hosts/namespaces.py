@@ -192,9 +192,7 @@ class Hosts(contextlib.ExitStack):
         return f"{NETWORK}.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
-        """The words before a command that is to run on this host; the process that they start
-        becomes the command.
-        """
+        """The words before a command that is to run on this host; their process becomes it."""
         return ["nsenter", f"--net=/run/netns/{self.names[host]}", "--"]
 
 
@@ -246,6 +244,4 @@ class SimulatedHosts:
         return False
 
     def settle(self, journal: Journal) -> None:
-        """Do nothing, since what hosts knew of failures is in this journal: they share
-        its folder.
-        """
+        """Do nothing, since what hosts knew of failures is in this journal: it is shared."""

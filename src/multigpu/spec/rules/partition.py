@@ -6,9 +6,7 @@ from multigpu.spec.parallel import PARTITIONED, shard_sizes
 from multigpu.spec.rules.case import Case
 
 ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
-"""Of one element of what parts of a model send each other, by precision: the type that products run
-in.
-"""
+"""Of one element that parts of a model send each other, by precision: products' type."""
 
 
 def model_parallel(case: Case) -> None:

@@ -1,6 +1,4 @@
-"""How well a translation model does on sentences that it was not trained on, translated greedily
-(see `training.evaluation`).
-"""
+"""How well a translation model does, greedily, on sentences that it was not trained on."""
 
 import math
 from collections.abc import Sequence
@@ -76,9 +74,7 @@ def _translate(sources: list[Sequence[int]], module: Nmt, longest: int) -> list[
 TOGETHER = 128
 """Sentences scored at a time."""
 REMEMBERED = 300
-"""Training pairs, evenly spaced, that are translated too: how far a model learned by heart what it
-was shown.
-"""
+"""Training pairs, evenly spaced, that are translated too: what a model learned by heart."""
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:

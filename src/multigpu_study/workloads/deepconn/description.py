@@ -18,9 +18,7 @@ from multigpu.spec.stage_graph import Stage, StageGraph
 from multigpu_study.workloads.deepconn.reviews import TABLE
 
 TOWERS = ("user", "item")
-"""What the names of each tower's variables begin with, in the order in which their texts stand in a
-row.
-"""
+"""What each tower's variables' names begin with, in the order of texts in a row."""
 
 
 @dataclass(frozen=True)
@@ -208,9 +206,7 @@ def stage_arrays(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np
 
 
 Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
-"""From the stage's variables, the outputs that it reads and the arrays that it reads to its own
-output.
-"""
+"""From the stage's variables, the outputs and the arrays that it reads to its output."""
 
 
 Layer = Callable[..., Any]
