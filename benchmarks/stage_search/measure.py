@@ -20,7 +20,7 @@ from benchmarks.stage_search.pricing import Pricing
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import Parser, add_usual, answered, count
+from multigpu.cli.command import Parser, answered, count
 from multigpu.grids.planned import FEWEST
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import framework_version, gpu_count, this_machine, versions
@@ -293,7 +293,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)"
     )
-    add_usual(parser, "--quiet")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
     run = profile_run(parse_fields(arguments.fields))
     store, records = StageStore(Path(arguments.out)), RecordStore(arguments.records)

@@ -4,30 +4,23 @@ What does a command is named and not imported: most calls need none of it.
 """
 
 import argparse
+from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Command, add_usual
+from multigpu.cli.command import Command
+from multigpu.cli.options import add_options
+
+
+def add_study_options(parser: argparse.ArgumentParser, command: str, **words: str) -> None:
+    """Give a parser the options of a command in the study's table (`options.csv`)."""
+    add_options(parser, command, Path(__file__).parent, **words)
 
 
 def _claims(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "number",
-        nargs="*",
-        metavar="C1",
-        help="of these claims everything: figures, test, reasons, Records",
-    )
-    add_usual(parser, "--format")
     folders = {
-        "hosts": "of all-reduces between hosts",
-        "synchrony": "of protocols",
-        "training": "of training",
+        name: str(getattr(paths, name.upper())) for name in ("hosts", "synchrony", "training")
     }
-    for kind, whose in folders.items():
-        parser.add_argument(
-            f"--{kind}",
-            default=str(getattr(paths, kind.upper())),
-            help=f"folder of the Records {whose}",
-        )
+    add_study_options(parser, "claims", **folders)
 
 
 CLAIMS = Command(

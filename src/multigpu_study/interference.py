@@ -6,7 +6,7 @@ beside lanes that do the same. Records say by `lane.neighbours` which is which;
 from collections.abc import Sequence
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_records, add_usual, answered, count, parse_counts
+from multigpu.cli.command import Parser, add_records, answered, parse_counts
 from multigpu.grids import device_counts, find_grid
 from multigpu.machine.lane import Place
 from multigpu.machine.machine import gpu_count, this_machine
@@ -19,6 +19,7 @@ from multigpu.runner.timed import check_devices
 from multigpu.spec.run import Run
 from multigpu.workloads.sources import check_inputs
 from multigpu_study.analysis.interference import interference_table, lanes_table
+from multigpu_study.commands import add_study_options
 
 SLOTS, MOST_REPEATS = 64, 100
 """Of each round: slot 0 is lane 0 alone, slot 1 + n lane n beside others; repeats of each."""
@@ -108,24 +109,8 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="multigpu interference",
         description="Do Runs that share this machine disturb each other?",
     )
-    parser.add_argument(
-        "--rounds",
-        type=count(),
-        default=2,
-        help="each alone first and then side by side (default: 2)",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=count(),
-        default=3,
-        help="of every Run, in each half of a round (default: 3)",
-    )
-    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")
+    add_study_options(parser, "interference")
     add_records(parser, paths.INTERFERENCE)
-    parser.add_argument(
-        "--devices", help="1, 2 or 1,2 GPUs a Run (default: what leaves room for two lanes)"
-    )
-    add_usual(parser, "--dry-run", "--quiet")
     arguments = parser.parse_args(words)
     here = gpu_count()
     counts = (

@@ -15,8 +15,6 @@ from typing import Any, NoReturn, ParamSpec
 from multigpu.grids import devices_here
 from multigpu.paths import kind_in
 from multigpu.plugins import PluginRegistry
-from multigpu.records.base import STATUSES
-from multigpu.runner.hosts.launching import PORT
 
 Words = ParamSpec("Words")
 MOST_S = 7 * 86400.0  # a week: no command and no Run may ask for more
@@ -108,38 +106,6 @@ def name(text: str) -> str:
     return text
 
 
-USUAL: dict[str, dict[str, Any]] = {
-    "--budget-s": {
-        "type": seconds,
-        "metavar": "S",
-        "help": "seconds to spend, on what matters most first",
-    },
-    "--repeats": {"type": count(), "help": "measurements of every Run"},
-    "--retry": {
-        "action": "append",
-        "default": [],
-        "choices": STATUSES,
-        "help": "measure again what ended so",
-    },
-    "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
-    "--format": {"choices": ("text", "json"), "default": "text"},
-    "--quiet": {"action": "store_true", "help": "no progress bar"},
-}
-
-
-def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
-    """Give a command these usual options. defaults: by the option's name without dashes."""
-    for option in options:
-        own = option.strip("-").replace("-", "_")
-        usual = dict(USUAL[option])
-        if own in defaults:
-            usual |= {
-                "default": defaults[own],
-                "help": f"{usual['help']} (default: {defaults[own]:g})",
-            }
-        parser.add_argument(option, **usual)
-
-
 def add_records(parser: argparse.ArgumentParser, default: Path, *older: str) -> None:
     """Give a command its option for the folder of its own kind of Records, which bears the name of
     the default one. older: a name that the option had before, under which its value is parsed.
@@ -220,37 +186,3 @@ def parse_counts(text: str | None) -> list[int]:
                 f"devices {part!r} is not a positive integer: give counts such as 1,2,4"
             )
     return [int(part) for part in text.split(",")]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a command the words that say it is one of several, one a host: what `company` reads."""
-    several = parser.add_argument_group(
-        "several hosts",
-        "the same command on each, with its own --node-rank; only host 0 writes Records",
-    )
-    several.add_argument(
-        "--nnodes",
-        type=count(),
-        default=1,
-        metavar="N",
-        help="how many hosts take part (default: 1)",
-    )
-    several.add_argument(
-        "--node-rank", type=int, default=0, metavar="K", help="this host's number, 0 to N-1"
-    )
-    several.add_argument(
-        "--rendezvous",
-        metavar="ADDRESS[:PORT]",
-        help=f"of host 0, as the others reach it (port {PORT} if none is given)",
-    )
-    several.add_argument(
-        "--per-host",
-        type=count(),
-        metavar="P",
-        help="processes on each host (default: its GPUs, or 1)",
-    )
-    several.add_argument(
-        "--network",
-        metavar="TEXT",
-        help='the links between hosts, for Records, such as "100 Gbit/s Ethernet"',
-    )

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_records, add_usual, answered, parse_counts
+from multigpu.cli.command import Parser, add_records, answered, parse_counts
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
@@ -20,6 +20,7 @@ from multigpu.runner.timed import PASSED_OVER, check_there
 from multigpu.spec.collective import CollectiveRun, DeviceType, size_text
 from multigpu_study.collectives.joining import joined
 from multigpu_study.collectives.order import parse_size, runs_in_order
+from multigpu_study.commands import add_study_options
 
 
 class CollectiveItem(Trial):
@@ -117,26 +118,7 @@ def measure(
 def main(words: Sequence[str] | None = None) -> int:
     """`python -m multigpu collectives --devices 2,4 --budget-s 120`; returns the exit code."""
     parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
-    parser.add_argument(
-        "--sizes",
-        help="bytes, such as 4,64K,1M,1G (default: powers of 4 to 1 GiB, on CPUs to 16 MiB)",
-    )
-    parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
-    parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")
-    parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
-    parser.add_argument(
-        "--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU"
-    )
-    add_usual(
-        parser,
-        "--repeats",
-        "--budget-s",
-        "--retry",
-        "--dry-run",
-        "--quiet",
-        budget_s=120.0,
-        repeats=1,
-    )
+    add_study_options(parser, "collectives")
     add_records(parser, paths.COLLECTIVES, "--out")
     arguments = parser.parse_args(words)
     device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import Parser, add_records, add_usual, answered
+from multigpu.cli.command import Parser, add_records, answered
 from multigpu.collectives import algorithms
 from multigpu.grids.expand import Kind, expand
 from multigpu.machine.cluster import slug
@@ -30,6 +30,7 @@ from multigpu.spec.collective import CollectiveRun, methods_for
 from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 from multigpu_study.collectives.experiment import measure as measure_collectives
+from multigpu_study.commands import add_study_options
 from multigpu_study.grids import FOLDER
 
 PARTS = (
@@ -170,17 +171,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="multigpu hosts", description="Time all-reduces and steps between hosts made here."
     )
-    parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    add_usual(
-        parser,
-        "--budget-s",
-        "--repeats",
-        "--retry",
-        "--dry-run",
-        "--quiet",
-        budget_s=900.0,
-        repeats=1,
-    )
+    add_study_options(parser, "hosts", parts=", ".join(PARTS), usual_parts=",".join(STUDY))
     add_records(parser, paths.HOSTS, "--out")
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())

@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from multigpu.cli.command import Parser, add_records, add_usual, answered, name
+from multigpu.cli.command import Parser, add_records, answered
 from multigpu.grids import find_grid
 from multigpu.grids.planned import Planned
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
 from multigpu.paths import SYNCHRONY
 from multigpu.runner.summary import LEFT, Summary, followed
+from multigpu_study.commands import add_study_options
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu_study.synchrony.downpour import Downpour
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
@@ -116,19 +117,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="multigpu synchrony", description="Run synchrony experiments and keep their Records."
     )
-    parser.add_argument(
-        "--grid",
-        type=name,
-        default="study",
-        help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)",
-    )
-    add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
+    add_study_options(parser, "synchrony", grids=", ".join(GRIDS))
     add_records(parser, SYNCHRONY, "--folder")
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="run also what has a Record, as its next attempt; not real runs",
-    )
     arguments = parser.parse_args(words)
     planned = possible_here(find_grid(arguments.grid, grids=GRIDS), gpu_count())
     print(

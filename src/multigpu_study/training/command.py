@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_arguments, add_records, add_usual, answered, name
+from multigpu.cli.command import Parser, add_records, answered
 from multigpu.grids.planned import affordable, points
 from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.runner.hosts.launching import HostGroup, follow
@@ -18,6 +18,7 @@ from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import check_devices
 from multigpu.spec.parse import parse_fields
 from multigpu.workloads.sources import check_inputs
+from multigpu_study.commands import add_study_options
 from multigpu_study.training.build import build_training_run
 from multigpu_study.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu_study.training.grid import GRIDS, PlannedTraining, possible_here, restricted
@@ -67,28 +68,8 @@ def known_here(
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
     parser = Parser(prog="multigpu train", description="Train runs to the end of a budget.")
-    parser.add_argument(
-        "fields",
-        nargs="*",
-        metavar="field=value",
-        help=(
-            "fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its"
-            " runs that have them"
-        ),
-    )
-    parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
-    add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
+    add_study_options(parser, "train", grids=", ".join(GRIDS), checkpoints=str(paths.CHECKPOINTS))
     add_records(parser, paths.TRAINING, "--folder")
-    parser.add_argument(
-        "--checkpoints",
-        type=Path,
-        default=paths.CHECKPOINTS,
-        help="folder of checkpoints (default: build/checkpoints)",
-    )
-    parser.add_argument(
-        "--keep", action="store_true", help="leave the last checkpoint and the log of finished runs"
-    )
-    add_arguments(parser)
     arguments = parser.parse_args(words)
     chosen = _chosen(arguments)
     if arguments.dry_run:
