@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Literal
 
-from multigpu.analysis.read import read_study
 from multigpu.engines.common.checked import EQUALITY_KNOWN, way_of
 from multigpu.grids import traced
 from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
@@ -188,14 +187,11 @@ def raced(
 
 @contextlib.contextmanager
 def read_ahead() -> Iterator[None]:
-    """While this process waits for another: read the published Records that a page shows a
-    comparison beside, which takes seconds.
-    """
+    """While this process waits for another: load what draws the page, which takes seconds."""
 
     def read() -> None:
-        with contextlib.suppress(Exception):  # the page says what is missing
+        with contextlib.suppress(ImportError):  # the page says what is missing
             importlib.import_module("multigpu.analysis.plots")
-            _ = read_study().everywhere
 
     reading = Thread(target=read, daemon=True)
     reading.start()

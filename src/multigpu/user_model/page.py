@@ -15,7 +15,7 @@ from multigpu.analysis.estimate import TOO_FEW, Estimate, estimate
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text, plural
-from multigpu.user_model.drawings import shown_beside, shown_memory, shown_parts, shown_race
+from multigpu.user_model.drawings import shown_memory, shown_parts, shown_race
 from multigpu.user_model.parts import input_of
 from multigpu.user_model.placed import called, command_of
 from multigpu.user_model.trust import DISTURBED, figure_text
@@ -234,7 +234,6 @@ def page(result: Result, whole: bool = True, is_over: bool = True) -> str:
         bars=shown_parts(result),
         memory=shown_memory(result),
         race=shown_race(result) if is_over else "",
-        beside=shown_beside(result) if is_over else "",
         is_over=is_over,
         rounds=plural(len({record.launch_id for record in result.records}), "launch", "launches"),
         commands=commands(result),

@@ -1,21 +1,14 @@
-"""What a comparison may spend, on a made-up clock; and a user's model beside the published job
-nearest to it, on committed Records.
-"""
+"""What a comparison may spend, on a made-up clock."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from multigpu.analysis.points import Missing
-from multigpu.spec.run import Run
 from multigpu.user_model import budget
 from multigpu.user_model.budget import Budget
-from multigpu.user_model.drawings import beside, shown_beside
 from multigpu.user_model.lookout import OutOfTime
-from tests.refusals import refused
 
 
 @pytest.fixture
@@ -88,30 +81,3 @@ def test_a_budget_is_exceeded_by_one_run_at_most(
     assert "one" in measured and (budget_s < 300 or len(measured) == 15)
     if budget_s >= 2 * opening_s + 8:
         assert "ddp" in measured, "one device's repeats may not use up what its rivals need"
-
-
-def found(model: str) -> Any:
-    """A comparison of a model as large as this one, on two devices."""
-    gains = {"one device": 1.0, "ddp": 1.8, "exp2": 1.2, "unpublished": 1.5}
-    frame = pd.DataFrame({"name": [*gains], "speedup": [*gains.values()], "n": 5}).assign(
-        speedup_low=1.0, speedup_high=2.0
-    )
-    run = Run(workload="cnn", model=model, placement="ddp", devices=2, batch_size=64)
-    return SimpleNamespace(runs=[run], names=[*gains], frame=frame)
-
-
-def test_the_nearest_published_job_is_one_of_the_models_own_size_or_none_is_shown() -> None:
-    rows = beside(found("vgg16"))
-    here, there = rows[rows["place"] == "here"], rows[rows["place"] != "here"]
-    assert dict(zip(here["name"], here["efficiency"], strict=True)) == {"ddp": 0.9, "exp2": 0.6}
-    assert (
-        there["place"].nunique() == 1
-        and there["place"].str.startswith("vgg16, ").all()
-        and set(there["name"]) == set(here["name"])
-    )
-    assert (there["n"] > 1).all() and there["efficiency"].between(
-        there["efficiency_low"], there["efficiency_high"]
-    ).all()
-    assert "<svg" in shown_beside(found("vgg16"))
-    refused("no published job on 2 GPUs", beside, found("resnet_tiny"), error=Missing)
-    assert shown_beside(found("resnet_tiny")) == ""

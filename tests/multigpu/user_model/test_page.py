@@ -21,14 +21,9 @@ from tests.multigpu.user_model.test_told import (
     DDP,
     STEADY,
     described,
-    no_study,
     planted,
     result_of,
 )
-
-__all__ = ["no_study"]
-
-pytestmark = pytest.mark.usefixtures("no_study")
 
 
 def holding(gib: float) -> dict[str, list[tuple[float, float]]]:

@@ -29,15 +29,6 @@ from multigpu.workloads.own.job import Job
 from tests.factory import make_record
 from tests.refusals import refused
 
-pytestmark = pytest.mark.usefixtures("no_study")
-
-
-@pytest.fixture
-def no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages here have no published job beside theirs, which takes seconds to read."""
-    monkeypatch.setattr("multigpu.user_model.page.shown_beside", lambda result: "")
-
-
 BATCH = 64
 TIMED = 20
 
