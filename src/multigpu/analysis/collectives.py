@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from multigpu.analysis.fields import columns
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms
 from multigpu.records.collective import CollectiveRecord, CollectiveStore, bus_factor
 from multigpu.records.published import published
+from multigpu.spec.collective import CollectiveRun
 
 POINT = ("machine", "gpu", "device_type", "devices", "execution", "method", "kind", "bytes")
 MEASURED = tuple(
@@ -25,18 +27,9 @@ SHORT_BYTES = 2**10
 """A message that takes as long as an empty one, yet has an element for every process: latency."""
 
 
-OF_RUN = (
-    "method",
-    "device_type",
-    "dtype",
-    "execution",
-    "devices",
-    "bytes",
-    "calls",
-    "warmup_calls",
-    "delay_us",
-    "compute_ms",
-)
+COLUMNS = columns("collectives")
+"""A row a Record."""
+OF_RUN = [name for name in COLUMNS if name in CollectiveRun.model_fields]
 COUNTED = (
     "latency_terms",
     "busiest_link_bytes",
@@ -44,53 +37,6 @@ COUNTED = (
     "busiest_port_bytes",
     "total_bytes",
 )
-COLUMNS: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "key",
-            "machine",
-            "gpu",
-            "status",
-            "reason",
-            "method",
-            "kind",
-            "device_type",
-            "dtype",
-            "execution",
-        ),
-        "string",
-    ),
-    **dict.fromkeys(
-        ("flags", "framework_version", "launch_id", "measured_at", "commit", "network"), "string"
-    ),
-    **dict.fromkeys(
-        (
-            "attempt",
-            "devices",
-            "bytes",
-            "repeat",
-            "samples",
-            "calls",
-            "warmup_calls",
-            "timing_version",
-            "hosts",
-        ),
-        "int64",
-    ),
-    **{"per_host": "Int64", "clean_tree": "bool"},
-    **dict.fromkeys(
-        ("time_s", "median_low_s", "median_high_s", "bus_bytes_per_s", *COUNTED), "float64"
-    ),
-    **dict.fromkeys(
-        ("rate_bytes_per_s", "delay_us", "compute_ms", "host_sent_bytes", "host_received_bytes"),
-        "float64",
-    ),
-}
-"""A row a Record. time_s is the median sample, median_low_s and median_high_s the bounds between
-which the median lies with at least 95% (`median_bounds`); counted bytes are of one call. per_host:
-missing of one machine alone. host_sent_bytes, host_received_bytes: of the busiest host's interface
-in one call, headers included.
-"""
 
 
 def collectives_frame(

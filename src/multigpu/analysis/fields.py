@@ -1,80 +1,19 @@
 """Which columns make two rows the same job, series or point; they follow from a Run's fields."""
 
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from multigpu.spec.run import Run
+from multigpu.spec.tables import columns_of, table
+
+FOLDER = Path(__file__).parent
 
 Role = Literal["job", "size", "way", "condition", "host", "watch", "length", "repeat", "unread"]
 
 ROLES: dict[str, Role] = {
-    **dict.fromkeys(
-        (
-            "device_type",
-            "workload",
-            "model",
-            "batch_size",
-            "inputs",
-            "sequence_length",
-            "precision",
-            "optimizer",
-        ),
-        "job",
-    ),
-    **dict.fromkeys(("scaling", "devices"), "size"),
-    **dict.fromkeys(
-        (
-            "placement",
-            "framework",
-            "processes",
-            "execution",
-            "layout",
-            "batch_norm",
-            "stem",
-            "weight_casts",
-            "recurrence",
-        ),
-        "way",
-    ),
-    **dict.fromkeys(
-        (
-            "embedding_gradients",
-            "cross_entropy",
-            "bucket_mib",
-            "bucket_update",
-            "bucket_send",
-            "nccl_ctas",
-        ),
-        "way",
-    ),
-    **dict.fromkeys(
-        (
-            "all_reduce_spec",
-            "wire_dtype",
-            "loss_scale",
-            "input_workers",
-            "prefetch",
-            "staging",
-            "image_dtype",
-            "model_parallel",
-        ),
-        "way",
-    ),
-    **dict.fromkeys(
-        ("micro_batches", "micro_steps", "micro_sync", "local_steps", "stage_devices"), "way"
-    ),
-    **dict.fromkeys(
-        ("pipeline_schedule", "slicing", "recompute", "reshard", "sharded_over"), "way"
-    ),
-    **dict.fromkeys(("batching", "shuffle"), "condition"),
-    **dict.fromkeys(("feed", "host_cores", "device_ids", "peer_access"), "host"),
-    **{
-        "energy_window_s": "watch",
-        "warmup_steps": "length",
-        "timed_steps": "length",
-        "seed": "repeat",
-    },
-    **dict.fromkeys(("data", "traced_steps", "traced_from"), "unread"),
+    row["field"]: row["role"]  # type: ignore[misc] # as the table has them
+    for row in table(FOLDER / "fields.csv")
 }
 """What each field of a Run is to those who compare Runs; how its values are called stands in
 `words.SAYS` and `words.OF_A_JOB`.
@@ -132,6 +71,11 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     "shuffle": ("input_label",),
 }
 """What may differ as soon as a field does."""
+
+
+def columns(frame: str) -> dict[str, str]:
+    """The columns of a frame of `columns.csv`, which says what they mean, with their dtypes."""
+    return columns_of(FOLDER / "columns.csv", frame)
 
 
 def dtype_of(field: str) -> str:

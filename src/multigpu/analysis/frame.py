@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.boots import named_boots
-from multigpu.analysis.fields import RUN_FIELDS, dtype_of
+from multigpu.analysis.fields import RUN_FIELDS, columns, dtype_of
 from multigpu.analysis.formulas import jitter, step_memory, throughput
 from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import KINDS
@@ -18,18 +18,7 @@ from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 
 IDENTITY: dict[str, str] = {
-    "key": "string",
-    "attempt": "int64",
-    "repeat": "int64",
-    **dict.fromkeys(
-        ("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"),
-        "string",
-    ),
-    "clean_tree": "bool",
-    "neighbours": "int64",
-    "framework_version": "string",
-    "timing_version": "int64",
-    **dict.fromkeys(("input_label", "input_fingerprint"), "string"),
+    **columns("identity"),
     **{name: dtype_of(name) for name in RUN_FIELDS},
     "unit": "string",
 }

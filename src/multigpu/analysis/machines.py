@@ -5,23 +5,12 @@ from itertools import groupby
 
 import pandas as pd
 
+from multigpu.analysis.fields import columns
 from multigpu.records.record import Record
 
 OF_MACHINE = ("driver", "cpu", "cores", "memory_gib")
 VERSIONS = ("torch", "cuda", "tensorflow")
-MACHINE_COLUMNS = (
-    "machine",
-    "gpus",
-    "gpu",
-    "gpu_memory_gib",
-    "links",
-    *OF_MACHINE,
-    *VERSIONS,
-    "nccl",
-    "records",
-    "first_day",
-    "last_day",
-)
+MACHINE_COLUMNS = columns("machines")
 
 
 def machines_frame(records: Iterable[Record]) -> pd.DataFrame:

@@ -9,20 +9,11 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.boots import FORMS, rate_half, samples
-from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED
+from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED, columns
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
-SUMMARY = {
-    **dict.fromkeys(("n", "launches", "boots"), "int64"),
-    **dict.fromkeys(
-        ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"),
-        "float64",
-    ),
-    **dict.fromkeys(("peak_memory_gib", "moved_bytes", "launch_s", "power_w"), "float64"),
-    "sample": "object",
-    **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
-}
+SUMMARY = columns("points")
 """What `points` tells of a point, beside the columns that make it one."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.boots import named_boots
-from multigpu.analysis.fields import RUN_FIELDS
+from multigpu.analysis.fields import RUN_FIELDS, columns
 from multigpu.analysis.frame import export, identity
 from multigpu.analysis.traces import (
     launch_skew,
@@ -106,29 +106,8 @@ SPARSE_KERNEL = re.compile(
 )
 """Kernels that add up a table's rows' gradients: TensorFlow's, embedding_dense_backward's."""
 
-TRACE_QUANTITIES = (
-    *(
-        "timed_step_s",
-        "busy_share",
-        "busiest_share",
-        "copy_share",
-        "peer_copies_a_step",
-        "step_without_copies_s",
-        "sparse_share",
-    ),
-    *("sparse_over_next", "copies_exposed", *PROFILE_QUANTITIES),
-)
-"""Columns of `trace_table` that a claim may compare.
-timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that
-    time, in which a GPU did anything;
-mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did
-(nvprof's Time(%)).
-step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed
-    nothing (the GPU with most): at most what copies cost; copies_exposed: their share in all that
-    it copied. sparse_share: of the sparse gradients' kernels in all that GPUs did;
-sparse_over_next: these over the dearest other kernel. The rest is document 000's profile
-    (`PROFILE_QUANTITIES`).
-"""
+TRACE_QUANTITIES = tuple(columns("traces"))
+"""Columns of `trace_table` that a claim may compare."""
 
 IDENTITY = (
     *("key", "attempt", "status", "measured_at", "commit", "launch_id", "boot", "machine", "gpu"),
@@ -192,18 +171,7 @@ COPY_WORDS = {
     "host_to_device": "[memcpy HtoD]",
     "device_to_host": "[memcpy DtoH]",
 }
-SUMMARY = (
-    "time_percent",
-    "time_s",
-    "calls",
-    "average_us",
-    "min_us",
-    "max_us",
-    "operation",
-    "bytes",
-    "calls_a_step",
-)
-"""Columns as nvprof's (data/published/003_nvprof.csv), then bytes (copies only), calls a step."""
+SUMMARY = tuple(columns("trace_summary"))
 
 
 def trace_summary(record: Record) -> pd.DataFrame:

@@ -5,9 +5,10 @@ import pkgutil
 from collections.abc import Sequence
 
 from multigpu.cli.command import COMMANDS, OWN_RECORDS, Parser, add_everywhere, answered
-from multigpu.cli.options import add_options, table
+from multigpu.cli.options import FOLDER, add_options
 from multigpu.grids import GRIDS
 from multigpu.machine.process import end_with_parent
+from multigpu.spec.tables import table
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -22,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_everywhere(made, default=argparse.SUPPRESS)
         return made
 
-    for row in table("commands"):
+    for row in table(FOLDER / "commands.csv"):
         made = add_parser(row["command"], row["run"], row["does"])
         add_options(made, row["command"], grids=", ".join(GRIDS))
     commands.choices["study"].set_defaults(parameters=None, only=None, publish=False)

@@ -4,14 +4,13 @@ that of the row of `usual`; a name in braces is filled in.
 """
 
 import argparse
-import csv
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from multigpu.cli.command import count, name, seconds, size_gib
 from multigpu.records.base import STATUSES
 from multigpu.runner.hosts.launching import PORT
+from multigpu.spec.tables import table
 
 FOLDER = Path(__file__).parent
 SEVERAL = "several hosts"
@@ -30,20 +29,15 @@ KINDS: dict[str, dict[str, Any]] = {
 """How the words of an option are read, by its column `kind`; any other is text."""
 
 
-@cache
-def table(called: str, folder: Path = FOLDER) -> list[dict[str, str]]:
-    """The rows of a table."""
-    with (folder / f"{called}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def add_options(
     parser: argparse._ActionsContainer, command: str, folder: Path = FOLDER, **words: str
 ) -> None:
     """Give a parser the options of a command in a folder's table. words: of names in braces."""
     words |= {"statuses": " ".join(STATUSES), "port": str(PORT)}
-    usual = {row["option"]: row for row in table("options") if row["command"] == "usual"}
-    for row in table("options", folder):
+    usual = {
+        row["option"]: row for row in table(FOLDER / "options.csv") if row["command"] == "usual"
+    }
+    for row in table(folder / "options.csv"):
         if row["command"] != command:
             continue
         if row["option"] == SEVERAL:

@@ -8,6 +8,7 @@ from typing import Any
 
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.explain_text import explained
+from multigpu.analysis.fields import columns
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.matrix import as_text, matrix, table_job
 from multigpu.analysis.points import Missing, where
@@ -22,28 +23,7 @@ from multigpu.user_model.stuck import find_stuck
 from multigpu.user_model.stuck import told as told_stuck
 from multigpu.user_model.stuck_dumps import read_dump
 
-POINT = [
-    "key",
-    "status",
-    "model",
-    "placement",
-    "devices",
-    "batch_size",
-    "precision",
-    "execution",
-    "repeat",
-]
-LISTED = [*POINT, "units_per_s", "unit", "machine"]
-TRACED = [
-    "key",
-    "model",
-    "placement",
-    "framework",
-    "devices",
-    "batch_size",
-    "traced_steps",
-    "machine",
-]
+LISTED, TRACED = (list(columns(frame)) for frame in ("listed", "listed_traced"))
 
 
 def records_command(arguments: argparse.Namespace) -> int:

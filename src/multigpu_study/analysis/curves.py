@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.words import MODELS, plural
+from multigpu_study.analysis.columns import columns
 
 WINDOW = 10
 """Points that are averaged before curves are compared: all runs share one batch's noise."""
@@ -21,20 +22,7 @@ ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
 """How large an error of rounding is in a precision, over fp32's (53 bits against 24)."""
 
 
-PANEL = (
-    *(
-        "machine",
-        "workload",
-        "model",
-        "inputs",
-        "input_label",
-        "devices",
-        "batch_size",
-        "scaling",
-        "seed",
-    ),
-    *("base_rate", "rate_scaling", "schedule", "epochs"),
-)
+PANEL = tuple(columns("curve_panel"))
 """What runs share whose curves are compared."""
 
 

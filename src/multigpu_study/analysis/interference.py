@@ -14,37 +14,15 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.placements import find_placement
 from multigpu.records.record import Record
+from multigpu_study.analysis.columns import columns
 
 ALLOWED = 1.005
 """The study's rule: Runs may share a machine only where none slows by more than 0.5%."""
 
-RUN = [
-    "machine",
-    "framework",
-    "execution",
-    "devices",
-    "run",
-    "framework_version",
-    "timing_version",
-    "digest",
-    "cores",
-]
+RUN = list(columns("lane_run"))
 """What makes two Records of lanes the same Run in a lane of as many cores."""
 
-COLUMNS = [
-    "machine",
-    "run",
-    "framework",
-    "execution",
-    "devices",
-    "lanes",
-    "n_alone",
-    "n_shared",
-    "ratio",
-    "low",
-    "high",
-    "verdict",
-]
+COLUMNS = list(columns("interference"))
 LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", "high", "gpus", "n"]
 
 

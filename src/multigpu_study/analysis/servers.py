@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu_study.analysis.columns import columns
 from multigpu_study.analysis.synchrony import problem_name
 from multigpu_study.published import published_value
 from multigpu_study.synchrony.downpour import DownpourRecord, first_time_s
@@ -26,19 +27,7 @@ SERVERS = ("host", "cpu", "cuda")
 ALIKE = ("machine", "problem", "workers", "server_device")
 """What a run has in common with the one that its prediction begins from."""
 
-DEVICE_COLUMNS = [
-    "key",
-    *ALIKE,
-    "protocol",
-    "gradients_per_update",
-    "straggler_s",
-    "update_time_s",
-    "gradients_per_s",
-    "predicted_per_s",
-    "staleness",
-    "server_busy",
-    "base",
-]
+DEVICE_COLUMNS = list(columns("servers"))
 
 
 def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
@@ -108,19 +97,6 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     while messages travel, are not in it. spread: mean difference between the most and least updated
     shard of a vector.
     """
-    names = [
-        "key",
-        "replicas",
-        "rule",
-        "every",
-        "budget_s",
-        "outages",
-        "time_to_error_s",
-        "error_last",
-        "batches",
-        "staleness",
-        "spread",
-    ]
     rows = []
     for record in records:
         if isinstance(record, DownpourRecord) and not record.parameters:
@@ -144,7 +120,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
                     *ages,
                 )
             )
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=list(columns("downpour")))
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
@@ -178,19 +154,7 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
                 result.diverged,
             )
         )
-    names = [
-        "key",
-        "problem",
-        "workers",
-        "batch",
-        "rule",
-        "rate",
-        "seed",
-        "error",
-        "epoch_s",
-        "diverged",
-    ]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=list(columns("large_batch")))
 
 
 def paper() -> dict[str, float]:

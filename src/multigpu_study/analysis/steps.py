@@ -13,6 +13,7 @@ import pandas as pd
 from multigpu.analysis.steps import waited_s
 from multigpu.placements import find_placement
 from multigpu.records.record import Record
+from multigpu_study.analysis.columns import columns
 
 LEVEL = 0.95
 """A last point at this share of the rising line or above may as well still rise."""
@@ -127,18 +128,7 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
                 m.build_s,
             )
         )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "key",
-            "steps",
-            "seconds",
-            "first_step_s",
-            "settled_step_s",
-            "startup_s",
-            "build_s",
-        ],
-    )
+    return pd.DataFrame(rows, columns=list(columns("warmup")))
 
 
 STEPS = 10
@@ -147,30 +137,7 @@ precision part as far as two precisions.
 """
 
 
-JOB = (
-    "model",
-    "batch_size",
-    "devices",
-    "scaling",
-    "inputs",
-    "sequence_length",
-    "optimizer",
-    "seed",
-)
-
-
-WAY = (
-    *(
-        "framework",
-        "precision",
-        "execution",
-        "processes",
-        "cross_entropy",
-        "recurrence",
-        "embedding_gradients",
-    ),
-    *("batch_norm", "stem", "weight_casts"),
-)
+JOB, WAY = (tuple(columns(frame)) for frame in ("parity_job", "parity_way"))
 
 
 DRAWN = ("cnn", "stacks")
@@ -230,13 +197,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     )
 
 
-STEP_COLUMNS = {
-    "key": "string",
-    "rank": "int64",
-    "step": "int64",
-    "timed": "bool",
-    "step_time_s": "float64",
-}
+STEP_COLUMNS = columns("step_times")
 
 
 def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:

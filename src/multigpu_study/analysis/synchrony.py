@@ -17,6 +17,7 @@ from multigpu.analysis.points import where
 from multigpu.analysis.statistics import combined, half_width, log_samples, mean_interval
 from multigpu.analysis.words import MODELS
 from multigpu.paths import SYNCHRONY
+from multigpu_study.analysis.columns import columns
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.downpour import DownpourRecord
 from multigpu_study.synchrony.experiment import BoundedRate, ProblemDescription, TrainedModel
@@ -28,31 +29,8 @@ from multigpu_study.synchrony.store import SynchronyStore
 from multigpu_study.synchrony.theory import mean_staleness, update_time_s
 
 OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
-TYPES = {
-    "string": (
-        "key machine status reason clock engine server_device protocol start law problem rate_rule"
-        " measured_at commit"
-    ),
-    "int64": "workers gradients_per_update repeat attempt timing_version",
-    "float64": (
-        "gradients budget_s rate mean_s update_time_s update_time_low_s update_time_high_s theory_s"
-        " gradient_time_s staleness staleness_of_n_k staleness_theory applied end_s loss_last"
-        " error_last excess_early excess_last rare_missed rare_rate"
-    ),
-    "bool": "clean_tree",
-}
-COLUMNS = {name: kind for kind, names in TYPES.items() for name in names.split()}
-"""workers is P, gradients K as asked for (missing where the protocol fixes it),
-gradients_per_update K; budget_s a budget of time.
-mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive
-    parts; theory_s what theory says of it.
-gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted;
-    staleness_of_n_k the same over P/K.
-applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve.
-    excess_*: loss above the least there is,
-known for linear regression alone: at 5% of the budget, and over the last quarter. rare_*: see
-    `LinearProblem.of_rare`.
-"""
+COLUMNS = columns("synchrony")
+"""A row a Record."""
 EARLY = 0.05
 _built = cache(LinearRegression.build)
 

@@ -9,74 +9,18 @@ import pandas as pd
 
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.placements.resolve import semantics_of
+from multigpu.spec.run import Run
 from multigpu.workloads import description_of
+from multigpu_study.analysis.columns import columns
 from multigpu_study.analysis.points import averages
 from multigpu_study.training.record import TrainingMeasurement, TrainingRecord
 from multigpu_study.training.schedule import base_rate_of, global_batch
 
-OF_RUN = (
-    *(
-        "workload",
-        "model",
-        "placement",
-        "device_type",
-        "scaling",
-        "inputs",
-        "layout",
-        "precision",
-        "execution",
-        "optimizer",
-        "framework",
-    ),
-    *("processes", "devices", "batch_size", "seed"),
-)
+COLUMNS = columns("training")
+"""A row a Record."""
+OF_RUN = [name for name in COLUMNS if name in Run.model_fields]
 OF_TRAINING = ("rate_scaling", "schedule")
 MEASURED = ("steps", "steps_per_epoch", "samples", "train_s")
-NUMBERS = (
-    "epochs",
-    "base_rate",
-    *MEASURED,
-    "last_loss",
-    "accuracy",
-    "bleu",
-    "step_time_s",
-    "units_per_s",
-)
-TEXTS = (
-    "key",
-    "status",
-    "reason",
-    "machine",
-    "gpu",
-    "unit",
-    "semantics",
-    "input_label",
-    "flags",
-    "launch_id",
-    "framework_version",
-)
-WHOLE = (
-    "attempt",
-    "repeat",
-    "devices",
-    "batch_size",
-    "global_batch",
-    "multiple",
-    "seed",
-    "training_version",
-)
-COLUMNS: dict[str, str] = (
-    dict.fromkeys(
-        (*TEXTS, *OF_RUN, *OF_TRAINING, "global_batch", "measured_at", "commit"), "string"
-    )
-    | dict.fromkeys(WHOLE, "int64")
-    | dict.fromkeys(NUMBERS, "float64")
-    | dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool")
-)
-"""A row a Record. multiple: the global batch over the reference batch, at least 1. last_loss: mean
-over the last tenth of the points.
-accuracy, bleu: of the last evaluation.
-"""
 
 
 def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
