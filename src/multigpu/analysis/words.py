@@ -1,7 +1,8 @@
 """Fields and points in words: what a field says of a point, how it was done, which job it did."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import yaml
 
 from multigpu.analysis.style import label
+from multigpu.spec.tables import table
 
 _SAID = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 
@@ -66,65 +68,26 @@ def joined(parts: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-SAYS: dict[str, Callable[[Any], str]] = {
-    "execution": lambda value: str(value).replace("_", " and "),
-    "processes": lambda value: "one process for all" if value == "one" else "",
-    "cross_entropy": lambda value: "fused loss" if value == "fused" else "",
-    "bucket_mib": lambda value: f"buckets of {value} MiB",
-    "bucket_update": lambda value: "updates in backward",
-    "nccl_ctas": lambda value: f"sums by {value} thread blocks at most",
-    "bucket_send": lambda value: (
-        "sent unpacked" + (", small last bucket" if value == "grouped_small_last" else "")
-    ),
-    "layout": lambda value: "" if value == "channels_last" else str(value).replace("_", " "),
-    "batch_norm": lambda value: f"{value} batch norm",
-    "stem": lambda value: f"{value} stem",
-    "weight_casts": lambda value: f"{value} casts of weights",
-    "all_reduce_spec": lambda value: f"all-reduce {value}",
-    "wire_dtype": lambda value: f"gradients sent in {value}",
-    "loss_scale": lambda value: f"loss scale {value}",
-    "recurrence": lambda value: f"{value} recurrence",
-    "embedding_gradients": lambda value: f"{value} embedding gradients",
-    "model_parallel": lambda value: f"{value} devices a copy",
-    "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
-    "micro_steps": lambda value: f"{value} micro-steps",
-    "local_steps": lambda value: f"averaged every {value} steps",
-    "micro_sync": lambda value: "reduced at each",
-    "pipeline_schedule": lambda value: (
-        "one forward, one back" if value == "1f1b" else "interleaved stages"
-    ),
-    "slicing": lambda value: "sliced on the first device",
-    "recompute": lambda value: "recomputed" if value else "",
-    "reshard": lambda value: "" if value else "kept gathered",
-    "sharded_over": lambda value: f"cut over {value} devices",
-    "stage_devices": lambda value: f"stages on devices {value}",
-    "input_workers": lambda value: plural(int(value), "input worker"),
-    "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",
-    "staging": lambda value: "copied on its own stream",
-    "image_dtype": lambda value: f"images sent as {value}",
-    "feed": lambda value: f"fed by {value}",
-    "host_cores": lambda value: plural(int(value), "host core"),
-    "device_ids": lambda value: f"devices {value}",
-    "peer_access": lambda value: f"peer access {value}",
-    "batching": lambda value: "" if value == "own" else f"{value} batching",
-    "shuffle": lambda value: "shuffled" if value else "",
-    "framework": lambda value: "" if value == "torch" else FRAMEWORKS.get(value, str(value)),
-}
+def _said(of: str) -> dict[str, Callable[[Any], str]]:
+    """Of each field of the rows `of` of `words.csv`: a function that puts a value into words."""
+    templates: dict[str, dict[str, str]] = {}
+    for row in table(Path(__file__).with_name("words.csv")):
+        if row["of"] == of:
+            templates.setdefault(row["field"], {})[row["value"]] = row["words"]
+    return {name: partial(_filled, name, words) for name, words in templates.items()}
+
+
+def _filled(name: str, templates: Mapping[str, str], value: Any) -> str:
+    """The template of this value, or else of any ("")."""
+    template = templates.get(str(value), templates[""])
+    count = int(value) if "{count" in template else 0
+    return template.format(value=value, count=count, name=WORDS.get(name, {}).get(value, value))
+
+
+SAYS = _said("way")
 """Of each field of how a placement is carried out: a value in words, "" of the usual one."""
 
-
-OF_A_JOB: dict[str, Callable[[Any], str]] = {
-    "model": lambda value: MODELS.get(value, str(value)),
-    "batch_size": lambda value: f"batch {value}",
-    "scaling": lambda value: f"{value} scaling",
-    "input_label": lambda value: "synthetic input" if value == "synthetic" else str(value),
-    "sequence_length": lambda value: f"{value} words per sentence",
-    "precision": lambda value: "bf16 parameters" if value == "bf16_params" else str(value),
-    "optimizer": lambda value: "" if value == "default" else str(value),
-    "warmup_steps": lambda value: f"{value} warm-up steps",
-    "timed_steps": lambda value: f"{value} timed steps",
-    "timing_version": lambda value: f"timer {value}",
-}
+OF_A_JOB = _said("job")
 """Of each field that says what is trained, or how long it was measured: a value in words."""
 
 
