@@ -18,9 +18,7 @@ from multigpu.workloads.stages import places_of
 
 
 def build_run(**fields: Any) -> Run:
-    """Build a Run of these fields. `Refused` says in one sentence which is unknown, of a wrong type
-    or of a value that cannot work.
-    """
+    """Build a Run of these fields. `Refused` says which one is unknown, mistyped or impossible."""
     try:
         return judged(Run.built(**fields))
     except ValueError as error:

@@ -79,9 +79,7 @@ def publishing() -> bool:
 
 
 def figures() -> Path:
-    """Where figures are written: `figures/` of the published report, `build/figures/` of any other,
-    so that no tracked file changes.
-    """
+    """Where figures are written: `figures/` if published, else `build/figures/`: none tracked."""
     return FIGURES if publishing() else BUILD / "figures"
 
 

@@ -105,9 +105,7 @@ def _best(known: pd.DataFrame) -> pd.Series:
 def rankings(
     points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2
 ) -> tuple[list[Advice], str]:
-    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first),
-    and in words what was left out.
-    """
+    """Rankings a job of these fields, one a machine, `most` at most; in words what is left out."""
     found = query(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)

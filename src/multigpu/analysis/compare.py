@@ -1,6 +1,4 @@
-"""Points beside points: pairs that differ in named fields alone, baselines of scaling, what an
-interval says; rows put together.
-"""
+"""Points beside points: pairs that differ in named fields, baselines, what intervals say."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,9 +89,7 @@ def equal_rows(
 def counterparts(
     sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner"
 ) -> pd.DataFrame:
-    """The rows of several tables that equal each other in all columns they share: these, and under
-    each table's number its row's label.
-    """
+    """Rows of several tables equal in all columns they share: these, and each table's labels."""
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
@@ -240,9 +236,7 @@ def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 def beside(
     rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str
 ) -> pd.DataFrame:
-    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name
-    there; empty where there is none.
-    """
+    """The rows with columns of the one row of `other` equal in `on`: new name = its name there."""
     taken = other[list(on)].assign(**_bounded(other, columns))
     return rows.merge(taken, how="left", on=list(on), validate="m:1")
 
@@ -257,9 +251,7 @@ def stacked(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def compared(
     rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]
 ) -> pd.DataFrame:
-    """Points beside each other (`versus`): the first value of each field over the second:
-    `execution=("captured", "eager")`.
-    """
+    """Points beside each other, a field's first value over the second: `execution=(..., ...)`."""
     own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
     return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)
 

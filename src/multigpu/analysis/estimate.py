@@ -56,9 +56,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "gb_per_s": _form((1e10, 1e-9, "{:,.0f} GB/s"), (0, 1e-9, "{:.2g} GB/s")),
     "number": lambda value: f"{value:,.0f}" if value == round(value) else _number(value),
 }
-"""How a figure is written, by the first word of its format: `{e:percent}`, `{e:rate}`. A second
-word "interval" adds the bounds.
-"""
+"""How a figure is written, by its format: `{e:percent}`; a word "interval" adds the bounds."""
 
 SINGLE_RUN = "single run"
 TOO_FEW, WIDE = "too few repeats", 10.0
@@ -100,9 +98,7 @@ class Estimate:
         return self.known and self.low > 0 and self.high > WIDE * self.low
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a
-        single run. ValueError: no such form.
-        """
+        """As `FORMS` says; with " interval" its ends too, or "single run". ValueError: no form."""
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
             raise ValueError(

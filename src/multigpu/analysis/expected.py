@@ -258,9 +258,7 @@ def _merged(
 
 
 def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
-    """The points, those first that differ from a Run in fewest fields, then least in batch (unless
-    given, its own), then by repeats.
-    """
+    """The points, first those that differ from a Run in fewest fields, then in batch, repeats."""
     others = points[list(OTHERS)].astype(object)
     apart = (
         others.where(others.notna(), None)

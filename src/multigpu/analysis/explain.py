@@ -230,9 +230,7 @@ def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
 def explain_fields(
     runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The points with these fields, the plainest first and `most` at most, of one machine; why
-    there is none; and the points left out.
-    """
+    """The points with these fields, plainest first, of one machine; why none; those left out."""
     frame, every = frames(runs)
     found = query(every, fields, machine)
     measured = found[found["n"] > 0]

@@ -252,9 +252,7 @@ def explained(
     form: str = "text",
     details: bool = False,
 ) -> str:
-    """The answer of `python -m multigpu explain`, as text or JSON; words: a key, or fields of a
-    Run. ValueError: they are neither.
-    """
+    """The answer of `explain`, as text or JSON, to a key or fields. ValueError: neither."""
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
     if len(words) == 1 and "=" not in words[0]:

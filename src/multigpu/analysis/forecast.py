@@ -311,9 +311,7 @@ class HeldOutCount:
 def held_out(
     points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
 ) -> HeldOutCount:
-    """Fit without the largest count and predict it, with the measurement's own spread of launches.
-    ValueError: too few counts remain.
-    """
+    """Fit without the largest count and predict it, by its own spread. ValueError: too few."""
     most, launches = points.devices[-1], len(points.times_s[-1])
     fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
     found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)

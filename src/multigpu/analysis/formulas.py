@@ -9,9 +9,7 @@ MAD_TO_SIGMA = 1.4826
 
 
 def throughput(units: float, wall_s: float) -> float:
-    """R = U / T: units a second, of U units of all devices in T seconds of wall-clock time; of
-    several repeats all units over all time.
-    """
+    """R = U / T: units a second, U of all devices in T s of wall-clock time, over all repeats."""
     if not wall_s > 0:
         raise ValueError(f"a throughput needs a positive time, not {wall_s} s")
     return units / wall_s

@@ -135,9 +135,7 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
 
 
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
-    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
-    ValueError: it cannot be written so.
-    """
+    """Write `frame` as .csv, .json (a list of rows) or .parquet. ValueError: it cannot be."""
     path = Path(path)
     how: dict[str, Any] = {
         ".csv": {"index": False},

@@ -93,9 +93,7 @@ def ceilings(gpu: str) -> dict[str, Ceiling]:
 
 @lru_cache
 def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    """Measured: the median over devices, or pairs of them, of the machine with most. A link to the
-    host counts its slower direction.
-    """
+    """Measured: the median over devices, or pairs; of links to the host the slower direction."""
     known = next(
         ({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {}
     )
@@ -122,9 +120,7 @@ def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
 
 
 class Bound(NamedTuple):
-    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves;
-    infinite where nothing known limits.
-    """
+    """Upper bounds of a rate (units/s): by arithmetic, memory, what moves; infinite: none known."""
 
     compute: float
     memory: float
@@ -257,9 +253,7 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The points with means of `bounds` over their own Records: bound (units/s), bound_by ("": none
-    is known), of_bound (the share).
-    """
+    """The points with means of their Records' `bounds`: bound, bound_by ("": none), of_bound."""
     keys = points["keys"].str.split(", ").explode()
     each = bounds(frame).set_index("key").reindex(keys).groupby(keys.index)
     found = each.agg(

@@ -1,6 +1,4 @@
-"""Estimate the memory that Runs need of a device: what their placements keep, by their rows, and
-what a step adds to it, as measured.
-"""
+"""Estimate the memory of Runs: what placements keep, by rows, and what a step adds, measured."""
 
 import math
 from contextlib import suppress

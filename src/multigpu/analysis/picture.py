@@ -1,6 +1,4 @@
-"""A figure with its words, saved as SVG and CSV and shown as HTML; and what plots share: panels,
-colours by name, axes, a key below.
-"""
+"""A figure with its words, as SVG, CSV and HTML; panels, colours by name, axes, a key."""
 
 import base64
 import io
@@ -165,9 +163,7 @@ def _inline(figure: Picture, name: str) -> str:
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
-    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no
-    file name, or it cannot be written.
-    """
+    """Write `<folder>/<name>.svg` and `.csv`; what a page shows. ValueError: they cannot be."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(
             f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter"

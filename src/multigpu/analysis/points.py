@@ -1,6 +1,4 @@
-"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen. Every
-table of the study starts here.
-"""
+"""Points: repeats of one Run on one machine, pooled; and how rows are chosen for tables."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -116,9 +114,7 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The rows with these fields: a value, a list of values (None among them: or empty), None
-    (empty), or ... (anything but empty).
-    """
+    """The rows with these fields: a value, several (or None), None (empty), ... (not empty)."""
     kept = np.ones(len(table), dtype=bool)
     for name, value in fields.items():
         if name not in table:
@@ -139,9 +135,7 @@ def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
-    """The one measured row with these fields. Missing: there is none. ValueError: several; the
-    sentence names what tells them apart.
-    """
+    """The one measured row with these fields. Missing: none. ValueError: several, which differ."""
     asked = ", ".join(f"{name}={value}" for name, value in fields.items())
     found = where(table, **fields)
     if "n" in found:

@@ -125,9 +125,7 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
 
 
 def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
-    """The rows that equal `row` in these fields, empty where it is empty (as a GPU's name on a
-    CPU); `other` as in `points.where`.
-    """
+    """The rows that equal `row` in these fields, empty where it is; `other` as for `where`."""
     return where(
         table, **{name: [None, ""] if missing(row[name]) else row[name] for name in names} | other
     )
@@ -182,9 +180,7 @@ def semantics(row: Any) -> Semantics:
 
 
 def measure_command(run: Run, **other: Any) -> str:
-    """The command line that measures this Run with some fields changed. ValueError: such a Run
-    cannot be; one sentence says why.
-    """
+    """The command that measures this Run with some fields changed. ValueError: it cannot be."""
     changed = build_run(**(run.model_dump(exclude_defaults=True) | other))
     return command_of(
         changed.model_dump(exclude_defaults=True) | {"device_type": changed.device_type}
@@ -192,9 +188,7 @@ def measure_command(run: Run, **other: Any) -> str:
 
 
 def run_of(row: Any) -> Run:
-    """The Run of a point, but for paths of data, which no point has. ValueError: a Run with these
-    fields cannot be built any more.
-    """
+    """The Run of a point, but for paths of data. ValueError: such a Run can no longer be built."""
     fields = {name: row[name] for name in FIELDS if not missing(row[name])}
     return build_run(
         **{

@@ -99,9 +99,7 @@ def timed_steps(records: Iterable[Record]) -> dict[str, tuple[float, ...]]:
 
 
 def steps_of(runs: Path, machine: str) -> dict[str, tuple[float, ...]]:
-    """Return the same of one machine in a folder of Runs; of published Records, which name no
-    machine here, those of one device.
-    """
+    """Return the same of one machine in a folder of Runs; of published Records of one device."""
     others = {row["key"]: tuple(row["steps_s"]) for row in published("steps", runs)}
     return others | timed_steps(records_of(runs, machine))
 
@@ -124,9 +122,7 @@ def machine_of(runs: Path, name: str) -> Machine:
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder (with runs/, collectives/ and the others), as one page
-    speaks of them: `machine` is the page's.
-    """
+    """The Records of a folder, as one page speaks of them: `machine` is the page's."""
 
     data: Path
     machine: str

@@ -24,9 +24,7 @@ PAGE_MACHINE: list[str] = []
 
 @dataclass(frozen=True, repr=False)
 class Shown:
-    """A saved figure, a table or an answer as a notebook cell or a page shows it; text: the same
-    for a terminal and for papermill's log.
-    """
+    """A saved figure, table or answer as a cell or a page shows it; text: as a terminal does."""
 
     html: str
     text: str = ""
@@ -217,9 +215,7 @@ def explorer_link(query: str, text: str) -> str:
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
-    """The Records that a page rests on, folded: those of these tables and those behind all that it
-    has written; each leads to its point.
-    """
+    """The Records that a page rests on, folded: those of these tables and all written figures."""
     keys = sorted(WRITTEN.union(*map(keys_in, tables)))
     if not keys:
         return Shown("<p>No Record.</p>")

@@ -100,9 +100,7 @@ def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
 
 
 def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
-    """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F,
-    or of chi-squared over its freedom.
-    """
+    """How likely a ratio of mean squares is so large: of an F, or chi-squared over its freedom."""
     return (
         special.chdtrc(freedom, ratio * freedom)
         if np.isscalar(other) and np.isinf(other)

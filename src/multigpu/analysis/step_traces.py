@@ -216,9 +216,7 @@ def trace_summary(record: Record) -> pd.DataFrame:
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last
-    traced step among all of the Run's.
-    """
+    """`trace_summary` as a file (`frame.export`), with key, first and last traced step."""
     table, run = trace_summary(record), record.run
     first = (
         run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1

@@ -59,9 +59,7 @@ MARKERS = (
 
 
 def look(placement: str) -> Look:
-    """How `placement` looks, as its row says; without one colour and marker follow from its name,
-    the same on every page and machine.
-    """
+    """How `placement` looks, by its row; else colour and marker follow from its name everywhere."""
     row = every_placement().get(placement)
     if row is not None and row.look is not None:
         return row.look

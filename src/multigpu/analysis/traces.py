@@ -121,9 +121,7 @@ def phase_times(step: StepTrace) -> dict[Phase, float]:
 
 
 def step_time(replicas: Sequence[StepTrace]) -> float:
-    """From the first start to the last end over all replicas, s; consecutive steps may overlap, so
-    these need not add up to the window.
-    """
+    """From the first start to the last end over all replicas, s; consecutive steps may overlap."""
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
 
 

@@ -164,9 +164,7 @@ def verify(
 
 
 def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
-    """The Record, or None and why it is none. usual: folder -> the kind that its Records had so
-    far, as which one is read quickest.
-    """
+    """The Record, or None and why. usual: folder -> its Records' kind so far, tried first."""
     if raw.text is None:
         return None, [Fault(raw, "cannot be read", raw.fault)]
     with contextlib.suppress(ValueError):
@@ -227,9 +225,7 @@ def highest_clocks(records: Iterable[Record]) -> dict[str, int]:
 
 @lru_cache
 def history() -> Mapping[str, datetime] | None:
-    """When each commit of this repository's history was made, by its first seven digits and by what
-    git calls its package; None without git.
-    """
+    """When each commit was made, by its first seven digits and its tree; None without git."""
 
     def told(*words: str, given: str = "") -> list[str]:
         return subprocess.run(
@@ -256,9 +252,7 @@ def history() -> Mapping[str, datetime] | None:
 
 
 def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:
-    """The faults that no row of exceptions allows, and how many of the others there are by (commit,
-    fault); a ValueError for a bad row.
-    """
+    """The faults that no exception allows, and counts of the others; ValueError: a bad row."""
     allowed, left, excepted = Counter[tuple[str, str]](), list[Fault](), Counter[tuple[str, str]]()
     for row in csv.DictReader(path.read_text().splitlines()) if path and path.exists() else ():
         if row["fault"] not in FORGIVEN or not row["why"]:

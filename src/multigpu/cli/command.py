@@ -66,9 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def seconds(text: str) -> float:
-    """A span of time on a command line; of any other text argparse's error, which argparse turns
-    into a sentence and exit code 2.
-    """
+    """A span of time on a command line; else argparse's error: a sentence and exit code 2."""
     with suppress(ValueError):
         if 0 < (found := float(text)) <= MOST_S:
             return found

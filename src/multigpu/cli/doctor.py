@@ -106,9 +106,7 @@ def fused_lines() -> Iterator[str]:
 
 
 def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> list[str]:
-    """Return how each two GPUs are linked, and which cannot read each other's memory: what these
-    exchange passes through the host.
-    """
+    """Return how each two GPUs are linked, and which pass through the host what they exchange."""
     pairs = list(combinations(range(len(links)), 2))
     if not pairs:
         return []

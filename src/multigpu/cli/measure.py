@@ -1,6 +1,4 @@
-"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of
-them, and how they are measured.
-"""
+"""The commands `measure`, `study`, `ceilings`: which Runs, in a budget, and how."""
 
 import argparse
 import os
@@ -37,9 +35,7 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:
-    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there:
-    it would pass for an empty one.
-    """
+    """As `store_of`, to read what is there; ValueError: a folder named is not there, not empty."""
     for option in ("records", "hosts", "synchrony", "training"):
         named = getattr(arguments, option, None)
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
@@ -158,9 +154,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
 def _standing(
     arguments: argparse.Namespace, planned: Sequence[Planned]
 ) -> tuple[set[tuple[Run, int]], float | None]:
-    """(Run, repeat) of Records that measuring here would find, and would not try again; and what
-    this machine takes of the estimates.
-    """
+    """(Run, repeat) that have Records here and are not tried again; this machine's pace."""
     found = [
         record
         for record in store_of(arguments).of(this_machine().name)

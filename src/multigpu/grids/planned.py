@@ -144,9 +144,7 @@ def cost_s(planned: Sequence[Planned]) -> float:
 
 
 def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
-    """Seconds that the grid's measured points took, by (Run, repeat) without their launch's start,
-    over what it says; None of too few.
-    """
+    """Seconds of the grid's measured points, starts aside, over what it says; None of too few."""
     every = [
         (spent_s.get((point.run, point.repeat)), entry.cost_s)
         for entry in planned

@@ -193,9 +193,7 @@ def lengths_000(run: Run, model: Model) -> DrawnText:
 
 
 def bucket_means_000(run: Run, model: Model) -> DrawnText:
-    """As `lengths_000`, but all sentences of a bucket have its mean length: nothing is padded, and
-    there are six shapes of shards.
-    """
+    """As `lengths_000`, but a bucket's sentences have its mean length: no padding, six shapes."""
     refuse_fields(run)
     if run.batching == "fixed":
         raise ValueError(

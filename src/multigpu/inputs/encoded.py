@@ -189,9 +189,7 @@ PIXEL_SCALE = tuple(1 / 255 / deviation for deviation in IMAGENET_DEVIATION)
 PIXEL_SHIFT = tuple(
     mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)
 )
-"""A pixel of 0 .. 255 times its channel's scale, less its shift, is what the model takes: less
-ImageNet's mean over its deviation.
-"""
+"""A pixel 0 .. 255 times its channel's scale, less its shift: ImageNet's mean and deviation."""
 
 
 def normalised(pixels: np.ndarray) -> np.ndarray:

@@ -21,9 +21,7 @@ _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
 
 
 def words(sentence: str) -> list[str]:
-    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other
-    sign. "don't --stop": don ' t - - stop.
-    """
+    """A sentence's words: runs of letters, digits, _; `<unk>`; signs. "don't -": don ' t -."""
     return _WORD.findall(sentence)
 
 
@@ -42,9 +40,7 @@ class Vocabulary:
 
 
 def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
-    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries;
-    no room for a word is a ValueError.
-    """
+    """The `limit` - 3 most frequent words (ties by alphabet) and special entries; or ValueError."""
     if limit <= len(SPECIAL):
         raise ValueError(
             f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)}"

@@ -27,9 +27,7 @@ LEAST_MARGIN = 0.25
 
 
 class Teacher:
-    """The planted network for images of `channels` colours, its weights a function of the seed.
-    images: the scale of all others.
-    """
+    """The planted network for images of `channels` colours, by its seed. images: set the scale."""
 
     def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])

@@ -196,9 +196,7 @@ def normalise_pool(
     CHANNELS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """The largest of each window of what `normalise` would write, and in `taps` which of the
-    window's places that is (the first).
-    """
+    """The largest of each window that `normalise` would write, and in `taps` where (the first)."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels

@@ -51,9 +51,7 @@ def read_ceilings(records: Path) -> list[Ceilings]:
 
 
 def measure_ceilings(records: Path) -> Path:
-    """Measure this machine's ceilings in a process of their own; a ValueError: there is no GPU, a
-    RuntimeError says how it failed.
-    """
+    """Measure the ceilings in an own process; ValueError: no GPU; RuntimeError: how it failed."""
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
     with machine_lock():

@@ -67,9 +67,7 @@ def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu"))
 
 
 def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int]) -> list[Place]:
-    """So many lanes of `devices` adjacent GPUs (None: on CPUs) and an equal share of the cores
-    each; a ValueError: there are too few.
-    """
+    """So many lanes of `devices` adjacent GPUs (None: CPUs), equal cores; ValueError: too few."""
     order = in_order(cores)
     if gpus is not None and count * devices > len(gpus):
         raise ValueError(

@@ -70,9 +70,7 @@ def holder(text: str) -> str:
 
 @contextlib.contextmanager
 def machine_lock() -> Iterator[None]:
-    """This machine for one sweep, and all that the sweep starts, until it is left. Waits, with a
-    sentence, while another sweep has it.
-    """
+    """This machine for one sweep and all that it starts; waits, with a sentence, for another."""
     if LOCK_HOLDER_VARIABLE in os.environ:
         yield
         return

@@ -167,9 +167,7 @@ def cores_here() -> int:
 
 
 def threads_for(processes: int, host_cores: int | None = None) -> int:
-    """Threads of each of so many processes: they share a host's cores (a lane's) evenly, or the
-    `host_cores` of them that they may use.
-    """
+    """Threads of each of so many processes: an even share of a host's cores (or `host_cores`)."""
     machine, here = this_machine(), cores_here()
     cores = min(here, host_cores or here)
     return max(1, cores // min(processes, machine.processes_per_host or processes))
@@ -280,9 +278,7 @@ def versions() -> dict[str, str]:
 
 
 def framework_version(framework: str, installed: Mapping[str, str] | None = None) -> str:
-    """The version that enters a Record's key, "none" if the framework is missing; of what is
-    `installed` (None: of this computer).
-    """
+    """A framework's version in keys, "none" if missing; of what is `installed` (None: here)."""
     found = versions() if installed is None else installed
     names = ("torch",) if framework == "torch" else ("tensorflow", "tensorflow-cpu")
     return next((found[name] for name in names if name in found), "none")
@@ -311,9 +307,7 @@ def source_state() -> tuple[str, bool]:
 
 @cache
 def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
-    """Return git's name of the tree of this package's sources as they lie here: `git rev-parse
-    COMMIT:src/multigpu`, without git.
-    """
+    """Return git's name of this package's tree (`git rev-parse COMMIT:src/multigpu`)."""
     entries = b""
     for path in sorted(folder.iterdir(), key=lambda path: path.name + "/" * path.is_dir()):
         if (

@@ -39,9 +39,7 @@ def _raise_loopback() -> None:
 
 
 def enter() -> None:
-    """Move this process, which must have one thread only, and all that it starts into a network of
-    its own; an OSError: it may not.
-    """
+    """Move this process, of one thread, and all it starts into an own network, or OSError."""
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(CLONE_NEWNET)

@@ -91,9 +91,7 @@ def end_with_parent() -> None:
 
 
 def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float = 0.0) -> None:
-    """End those that still run: politely, which lets them end what they have started, and surely
-    after so many seconds, or at once.
-    """
+    """End those that still run: politely, so that they end their own, surely after so long."""
     left = [process for process in processes if process.poll() is None]
     for process in left if patience_s else ():
         process.terminate()
@@ -114,9 +112,7 @@ class StoppedProcesses:
         self.looked_s = 0.0
 
     def kill(self, roots: Sequence[int]) -> list[int]:
-        """Kill what was stopped `STOPPED_S` ago among these processes and all that they started,
-        and tell which; a look a second.
-        """
+        """Kill those stopped `STOPPED_S` ago of these and all they started; which. Each second."""
         now = time.monotonic()
         if now < self.looked_s + 1:
             return []

@@ -28,9 +28,7 @@ SLOWED = {
 
 
 class GpuLook(Data):
-    """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells.
-    slowed: why its clock is held down.
-    """
+    """One GPU at a moment. others: processes not of this launch. slowed: why its clock is."""
 
     sm_clock_mhz: int
     temperature_c: int

@@ -68,9 +68,7 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
 
 @dataclass(frozen=True)
 class SectionCrossing:
-    """A tensor that one section gives and sections on other devices take: from device `start` to
-    each of `ends`, and gradients back.
-    """
+    """A tensor of one section that sections on other devices take: from `start` to `ends`."""
 
     name: str
     start: int

@@ -36,9 +36,7 @@ nowhere: "average" takes the mean of variables every so many steps.
 
 
 class Engine(Data):
-    """One way in which a framework carries a placement out. strategy: the framework's own that
-    does; "" where the engine does.
-    """
+    """One way in which a framework carries a placement out. strategy: its own that does, or ""."""
 
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"

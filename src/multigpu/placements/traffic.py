@@ -14,9 +14,7 @@ SHARDED = -3
 """The place of what is cut into stretches, one a device."""
 
 BOUNDARY = 16
-"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code
-needs (`engines.torch.stores`).
-"""
+"""Bytes at whose multiples variables of one stretch begin, as compiled code needs it."""
 
 FIRST_BUCKET_MIB = 1.0
 """PyTorch's choice: a small first bucket starts the wire early."""
@@ -52,9 +50,7 @@ class Assigned:
 
 
 def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
-    """In order, each item to the device that holds the least (ties: the lowest index): TensorFlow's
-    `GreedyLoadBalancingStrategy` (000).
-    """
+    """Each item in order to the emptiest device (ties: the first): GreedyLoadBalancing (000)."""
     load, chosen = [0] * devices, []
     for size in sizes:
         device = load.index(min(load))
@@ -82,9 +78,7 @@ def neighbours(sizes: Sequence[int], limit_mib: float, first_mib: float) -> list
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all
-    are, filled up to be cut, in elements.
-    """
+    """Where variables laid end to end begin, at multiples of 16 bytes, and all, in elements."""
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
     for count in elements:

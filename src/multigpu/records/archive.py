@@ -23,9 +23,7 @@ Texts = Mapping[str, Mapping[int, bytes]]  # key -> attempt -> JSON
 _START, _END = "records-", ".tar.xz"
 _NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
 MOST_BYTES, MOST_VALUES, MOST_LISTS = 1 << 27, 6 << 20, 1 << 19
-"""What the tar inside may take, and what may be in it: ten times the largest that there is, and far
-less than any machine's memory.
-"""
+"""What the tar inside may take, and hold: ten times the largest, far less than memories."""
 # a larger dictionary saves 0.3% of the largest, and takes seven times the memory
 _PRESET = 6 | lzma.PRESET_EXTREME
 
@@ -51,9 +49,7 @@ def archives_in(folder: Path) -> list[Path]:
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names of what lies in a folder, in no order; none where there is no such folder. Faster
-    than `glob`, and asked for every key.
-    """
+    """The names in a folder, in no order; none without one. Faster than `glob`: once a key."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -94,9 +90,7 @@ def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
 
 
 def read_archive(path: Path) -> Texts:
-    """Read an archive, unpacked once a process unless the file changes; a ValueError that names it
-    if it is not as it was written.
-    """
+    """Read an archive, once a process unless it changes; ValueError: not as it was written."""
     try:
         found = path.stat()
     except OSError as error:

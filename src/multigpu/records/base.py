@@ -80,9 +80,7 @@ class RecordBase(Kept):
         framework_version: str,
         meaning: int | None = None,
     ) -> str:
-        """Return the key of a measurement by `key_of`. A new framework, or another meaning, makes
-        new keys: they share no table unseen.
-        """
+        """Return a measurement's key (`key_of`). Another framework or meaning makes other keys."""
         return key_of(
             *cls.key_words,
             spec.digest,

@@ -16,9 +16,7 @@ Result = TypeVar("Result")
 
 
 def state_of(roots: Sequence[Path]) -> str:
-    """A digest of names, times and sizes of all files that results depend on: Records, what is
-    withdrawn, this program, added packages.
-    """
+    """A digest of all files that results depend on: Records, withdrawn ones, program, plugins."""
     program = sorted(
         [
             *plugins.files(),

@@ -42,9 +42,7 @@ class Packed:
 
 
 def stores_of(folder: Path | None = None) -> list[Store]:
-    """The stores of one folder: one of the study's holds its own kinds, any other one Records of
-    Runs; None: all of the study's.
-    """
+    """The stores of a folder: one of the study's, or of Runs alone; None: all of the study's."""
     every: list[Store] = [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
@@ -125,9 +123,7 @@ ADDRESS = re.compile(
 
 
 def without_host(record: Record) -> Record:
-    """The Record without what only its host has: settings that are no plain words, the build of its
-    kernel, its start, paths in reasons.
-    """
+    """The Record without what its host alone has: odd settings, kernel build, start, paths."""
     machine = record.machine
     plain = {
         name: value

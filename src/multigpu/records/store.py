@@ -1,6 +1,4 @@
-"""Folders of Records: each written once, atomically, as a compressed JSON file, and never edited;
-many may be packed in archives.
-"""
+"""Folders of Records: files written once, compressed, never edited; many are in archives."""
 
 import contextlib
 import errno
@@ -175,9 +173,7 @@ class Store(Generic[Kind]):
         return path
 
     def read(self, held: Held) -> Kind:
-        """The Record that lies there, or that was packed since it lay there; a ValueError that
-        names it if it is none of this kind.
-        """
+        """The Record that lies there, or is packed by now; a ValueError that names what is none."""
         kind: type[Any] = self.kind_in(held.path.parent.name)
         try:
             record: Kind = parsed(kind, held.text())
@@ -204,9 +200,7 @@ class Store(Generic[Kind]):
         )
 
     def __iter__(self) -> Iterator[Kind]:
-        """Every Record, the latest attempt of each key that can be read, in order of place and key;
-        standard error tells of the rest.
-        """
+        """Every Record, each key's latest readable attempt, by place and key; others are told."""
         for place in self.places():
             yield from self.of(place)
 
@@ -270,9 +264,7 @@ def _left_out() -> Iterator[None]:
 
 
 def loose_in(folder: Path, key: str | None = None) -> tuple[list[Held], list[str]]:
-    """The loose Records of a folder, of this key or of all, and of files that end as those do and
-    have another name what is wrong.
-    """
+    """A folder's loose Records, of this key or all; of files with other names what is wrong."""
     start = "" if key is None else f"{key}."
     found, misnamed = list[Held](), list[str]()
     for file in files_in(folder):
@@ -311,9 +303,7 @@ def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
 
 
 def check_same(one: Held, other: Held) -> None:
-    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie
-    in two places while it is packed.
-    """
+    """Refuse (ValueError) two that differ or cannot be read: packing has one in two places."""
     try:
         same = one.text() == other.text()
     except FileNotFoundError:  # packed since it was seen
@@ -328,9 +318,7 @@ def check_same(one: Held, other: Held) -> None:
 
 
 def stamp_of(*roots: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return a stamp that differs whenever the stores in these folders do: each file, when it was
-    written, and its size (or an OSError).
-    """
+    """Return a stamp that differs whenever these stores do: files, times, sizes (or an OSError)."""
     files = sorted(
         path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}")
     )

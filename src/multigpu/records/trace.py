@@ -8,14 +8,10 @@ from multigpu.spec.schema import Data
 
 Phase = Literal["pull", "forward", "backward", "forward_backward", "merge", "update"]
 PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "forward_backward", "merge", "update")
-"""In the order of a step. pull: variables and rows travel to the replica. forward_backward: the
-two, where the border is unknown.
-"""
+"""A step's phases in order. pull: variables travel. forward_backward: unknown border."""
 
 Kind = Literal["compute", "collective", "host_to_device", "device_to_host", "device_to_device"]
-"""What a device does. collective: a kernel of the communication library, its waiting included.
-Copies within a device are compute.
-"""
+"""What a device does. collective: the library's kernels and waits; copies inside: compute."""
 
 COPIES: tuple[Kind, ...] = ("host_to_device", "device_to_host", "device_to_device")
 Part = Literal["input", "launch", "computing", "waiting", "merging", "rest"]

@@ -48,9 +48,7 @@ class BatchRow(Planned[Run]):
 
     @property
     def name(self) -> str:
-        """Of its files: another one where anything differs that is measured or shown, so that rows
-        may be added, moved or left out.
-        """
+        """Of its files: another where anything measured or shown differs; rows may move, or go."""
         trace, compare = self.settings.trace, self.settings.compare
         said = f"{self.run.digest} {self.launches} {trace} {compare}"
         words = (

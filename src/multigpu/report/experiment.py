@@ -112,9 +112,7 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
-    """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
-    a wrong type, or cannot work here.
-    """
+    """The experiment that a notebook's `globals()` describe; ParameterError: it cannot be."""
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]

@@ -26,9 +26,7 @@ class NamedError(NotebookError, ValueError):
 
 
 def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
-    """The notebooks of `folder` whose names start with a digit (or a NotebookError); or the one of
-    them that `only` names or begins.
-    """
+    """The notebooks of `folder` that begin with a digit, or that `only` names; NotebookError."""
     every = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
     if not every:
         raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
@@ -128,9 +126,7 @@ def execute_notebooks(
 
 
 def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    """Execute one notebook; a ParameterError if it has not all of these parameters, or a
-    NotebookError as of `_execute`.
-    """
+    """Execute a notebook; ParameterError: parameters it has not; NotebookError as of `_execute`."""
     check_known(parameters, parameter_names(notebook), notebook.name)
     _make_folder(output.parent)
     with this_interpreter():
@@ -160,9 +156,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
-    """Run a notebook to its end; its copy has its name only then, and before, or if it stops
-    (NotebookError), `NAME.failed.ipynb`.
-    """
+    """Run a notebook to its end; its copy gets its name then, or, stopped, `NAME.failed.ipynb`."""
     unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
     try:
         execute_notebook(

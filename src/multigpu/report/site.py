@@ -118,9 +118,7 @@ FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
 
 
 def write_generated(folder: Path) -> None:
-    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a
-    fragment that cannot be computed.
-    """
+    """Write what pages of `report/` include, `folder/NAME.md`; ReportError: one cannot be made."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, function in FRAGMENTS.items():
         try:
@@ -154,9 +152,7 @@ def navigation(notebooks: list[Path]) -> str:
 
 
 def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """An executed notebook as its page shows it: code folded, a cell that shows nothing with the
-    next one; progress bars left out.
-    """
+    """An executed notebook as its page: code folded, silent cells joined, no progress bars."""
     for key in ("papermill", "widgets"):
         notebook.metadata.pop(key, None)
     cells: list[nbformat.NotebookNode] = []
@@ -178,9 +174,7 @@ def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with links as they are in the site, where all pages and figures lie in one
-    folder, the front page as `index`.
-    """
+    """The notebook with links as in the site: all in one folder, the front page as `index`."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\]\((?:\.\./)+(?:report/)?", "](", cell.source).replace(
@@ -200,9 +194,7 @@ OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu(?:_study)?/)\S*: (\w*Warning:
 
 
 def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
-    """List Python's warnings while the notebook was executed: its page leaves stderr out, and a
-    warning of ours tells of a mistake.
-    """
+    """List Python's warnings of the notebook's execution: pages leave stderr out; ours are bugs."""
     said = (
         "".join(output["text"])
         for cell in notebook.cells

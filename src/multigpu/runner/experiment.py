@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 class Trial(Data):
-    """One point to measure, by the launch of this number. run: what names its devices and
-    framework. timeout_s: building included.
-    """
+    """A point to measure, by which launch. run: names its devices. timeout_s: building too."""
 
     run: Any
     repeat: int = 0

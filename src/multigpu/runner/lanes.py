@@ -94,9 +94,7 @@ def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> st
 
 
 def units(points: Sequence[Point]) -> list[list[Point]]:
-    """The points in groups that stay together: of one launch, different in their batch alone (a
-    ladder is climbed by one), and repeats.
-    """
+    """The points in groups that stay together: of one launch, alike but for batch or repeat."""
     found: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         ladder = point.run.model_copy(update={"batch_size": 0}).digest

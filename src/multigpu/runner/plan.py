@@ -230,9 +230,7 @@ class Journal:
 
 
 def stood_at(stacks: str) -> str:
-    """The innermost calls of the main thread, which is the last in what `faulthandler` writes; ""
-    where it was cut off before them.
-    """
+    """The main thread's innermost calls, last in what `faulthandler` writes; "" if cut off."""
     main = stacks.rpartition("(most recent call first):")[2]
     return " < ".join(
         f"{call} ({Path(file).name}:{line})" for file, line, call in FRAME.findall(main)[:FRAMES]

@@ -62,9 +62,7 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
 
 
 def key_here(run: Run, repeat: int) -> str:
-    """The key under which measuring this on this machine finds its Record or writes it, by the
-    framework and the timer that are here.
-    """
+    """The key of the Record of measuring this here, by this framework and timer."""
     return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
 
 

@@ -40,9 +40,7 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 
 
 class Program:
-    """One process of a launch, alone or one of many (`worker.Worker`). hosts: what a session must
-    know of the launch's other hosts.
-    """
+    """One process of a launch, alone or one of many (`worker.Worker`). hosts: the others."""
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
         self.plan, self.rank, self.hosts, self.journal, self.kind = (
@@ -93,9 +91,7 @@ class Program:
         return True
 
     def attempt(self, index: int) -> bool:
-        """Measure one item. Returns whether this process may go on as it is; it ends where only a
-        restart helps, and after a time-out.
-        """
+        """Measure one item. Returns whether this process may go on; it ends after a time-out."""
         item, began = self.plan.items[index], time.perf_counter()
         shared = self.shared_folder(index)
         seat = WorkerContext(
@@ -191,9 +187,7 @@ class Program:
         return False
 
     def conclude(self, index: int, parts: Sequence[Mapping[str, Any]], total_s: float) -> None:
-        """Write what all replicas know, by rank, as one Record. What fails on the way would fail
-        again, so it is what the Record says.
-        """
+        """Write what all replicas know as one Record; a failure on the way is what it says."""
         _, fault = guarded(lambda: self._publish(index, parts, total_s))
         if fault and self.plan.find(self.plan.items[index]) is None:
             # whatever its kind: a memory that is full now says nothing of the Run's own

@@ -45,9 +45,7 @@ def make_plan(
     environment: Mapping[str, str] | None = None,
     machine: Machine | None = None,
 ) -> tuple[Plan, int]:
-    """The plan of one launch without what has a Record of no status in `retry`, and how many were
-    left out. machine: if not this one.
-    """
+    """A launch's plan without what has a Record (but of `retry`), and how many were left out."""
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -293,9 +291,7 @@ def measure(
     company: HostGroup | SimulatedHosts | None = None,
     bar: Bar | None = None,
 ) -> Summary:
-    """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of
-    TensorFlow in one process only.
-    """
+    """As `sweep`. tensorboard: a folder for its logs, one a Run; TensorFlow in one process."""
     environment = {}
     if tensorboard:
         for point in points:

@@ -111,9 +111,7 @@ class Worker(Program):
         return Path(self.gather(index, "shared", name, 60.0)[0])
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """All say whether they are well: the first fault by rank, or None. A Stuck: one did not
-        answer, and may wait in a collective.
-        """
+        """All say whether they are well: the first fault by rank, or None. Stuck: one is silent."""
         run, timeout_s = self.plan.items[index].run, self.plan.items[index].timeout_s
         if stage == "timed":
             # others may be inside a collective: nothing but a restart is sure to free them

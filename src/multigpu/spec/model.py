@@ -27,9 +27,7 @@ written and read twice (12), the gradient of the input, and input and hidden sta
 
 @dataclass(frozen=True)
 class Init:
-    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a
-    constant, or its value in a file.
-    """
+    """How a variable starts: uniform in [-scale, scale], normal, a constant, or from a file."""
 
     law: Literal["uniform", "normal", "constant", "stored"]
     scale: float
@@ -56,9 +54,7 @@ class Variable:
 
 
 def block_of(name: str) -> str:
-    """Return the repeated block that a variable of this name belongs to: its name up to its first
-    number; "" where it is in none.
-    """
+    """Return a variable's repeated block: its name up to the first number; "" where it has none."""
     parts = name.split(".")
     ends = [index for index, part in enumerate(parts[:-1], 1) if part.isdigit()]
     return ".".join(parts[: ends[0]]) if ends else ""

@@ -1,6 +1,4 @@
-"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name
-stops it there, in one sentence.
-"""
+"""The check behind a notebook's cell `parameters`: a wrong type or name stops it there."""
 
 import ast
 import difflib

@@ -11,9 +11,7 @@ from multigpu.spec.run import Run
 def parse_fields(
     texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields
 ) -> dict[str, Any]:
-    """`name=value` words as fields, each in the type that its field has in `known`; "none" for one
-    that is left out; or a ValueError.
-    """
+    """`name=value` words as fields of the types in `known`; "none": left out; or a ValueError."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

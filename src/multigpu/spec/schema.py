@@ -8,9 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Data(BaseModel):
-    """Never changed, of known fields alone. A figure that is no number is written as such and read
-    back, instead of spoiling the file.
-    """
+    """Never changed, known fields alone. Figures that are no numbers are written as such."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 

@@ -49,9 +49,7 @@ class Stage:
 
 
 class Crossing(NamedTuple):
-    """A tensor that travels from the device of `source` to device `end` in the forward pass; its
-    gradient, if it has one, travels back.
-    """
+    """A tensor that travels from `source`'s device to `end`, and its gradient, if any, back."""
 
     source: str
     start: int
@@ -96,9 +94,7 @@ class StageGraph:
 
     @cached_property
     def together(self) -> tuple[tuple[str, ...], ...]:
-        """The placed stages in groups that must share a device, since they use one variable (a
-        look-up runs where its table is).
-        """
+        """The placed stages in groups that must share a device, since they share a variable."""
         group = {stage.name: index for index, stage in enumerate(self.placed)}
         for index, stage in enumerate(self.placed):
             for other in self.placed[:index]:
@@ -118,9 +114,7 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places`, of all placed stages, with the host's; a ValueError where one is impossible, or
-        stages of one variable stand apart.
-        """
+        """`places` of all stages, and the host's; ValueError: impossible, or a variable apart."""
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(
@@ -161,9 +155,7 @@ class StageGraph:
         ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
-        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included;
-        feeding the batch is not placement.
-        """
+        """Bytes that one step moves, by kind (`traffic.KINDS`), gradients too, but not feeding."""
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
             there = direction(one.start, one.end)

@@ -148,9 +148,7 @@ class Examination:
         return precision, ""
 
     def _several(self) -> list[np.ndarray]:
-        """The first batches, as many as there are until one is built unlike, or all hold samples
-        enough to choose unequal halves from.
-        """
+        """The first batches, until one is unlike or all hold samples enough to halve unequally."""
         arrays = self.arrays
         source = batches_of(self.framework, self.job, self.job.batch_size, self.replicas, 0, 0)
         for step in range(1, SAMPLES):

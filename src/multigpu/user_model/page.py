@@ -1,6 +1,4 @@
-"""The page of a comparison: what is fastest, the table, where a step goes, the nearest published
-job, what was not measured and why.
-"""
+"""The page of a comparison: what is fastest, the table, where a step goes, what is missing."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ def sample_ends(folder: Path) -> pd.DataFrame:
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
-    """The time (s) of `size` bytes by one method: measured, or in proportion between the nearest
-    sizes that were; None outside of these.
-    """
+    """The time (s) of `size` bytes by a method: measured, or between two sizes that were; None."""
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None

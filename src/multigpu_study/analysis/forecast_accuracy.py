@@ -1,6 +1,4 @@
-"""Judge forecasts by what was measured: mean error, order of placements, share in the band; and the
-tables of lines that are forecast.
-"""
+"""Judge forecasts by what was measured: mean error, order, share in the band; their tables."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def accuracy(told: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def forecast_lines(lines: Sequence[Series], most: int = 1024, draws: int = 1000) -> list[Series]:
-    """The lines, where they can be with their forecast to `most` devices, held-out point and
-    widened bands. ValueError: `most` < 2.
-    """
+    """The lines, with forecast to `most` if possible, held-out point, bands; or ValueError."""
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     return calibrated([line.with_forecast(most, draws) for line in lines])

@@ -109,9 +109,7 @@ def left_out(pairs: pd.DataFrame) -> pd.Series:
 
 
 def band_of(ratios: pd.Series) -> tuple[float, float]:
-    """Return between which ends the next ratio lies with 95%: the outer ranks of n + 1, at most the
-    extremes; 1 always lies between.
-    """
+    """Return the ends of the next ratio with 95%: outer ranks of n + 1, extremes at most, and 1."""
     ordered = np.sort(ratios.to_numpy())
     rank = max(0, math.floor((len(ordered) + 1) * (1 - LEVEL) / 2) - 1)
     return min(1.0, float(ordered[rank])), max(1.0, float(ordered[-1 - rank]))

@@ -124,9 +124,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows
-    wrong at the end, virtual s an epoch.
-    """
+    """A row a run of the grid `large_batch`: batch = k n, rule, share wrong, virtual s an epoch."""
     rows = []
     asked = [
         e

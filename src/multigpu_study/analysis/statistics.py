@@ -7,9 +7,7 @@ import pandas as pd
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha
-    that any one of them is wrongly.
-    """
+    """Holm's adjusted p-values: at or below alpha, any one of them is wrong with chance alpha."""
     ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
     return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
 

@@ -1,6 +1,4 @@
-"""Summarise Records step by step: what more input workers bring, where warm-up ended, whether a
-faster Run trained as the plain one did.
-"""
+"""Summarise Records by steps: input workers, warm-up's end, whether faster Runs trained alike."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -37,9 +35,7 @@ class Knee(NamedTuple):
 
 
 def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of rates over workers, by least squares of logarithms over every split; where no
-    point is level, `ceiling` is infinite.
-    """
+    """The knee of rates over workers, by least squares over every split; or infinite `ceiling`."""
     if len(workers) < 2 or not (np.array([*workers, *rates]) > 0).all():
         raise ValueError(f"a knee needs at least two positive points: there are {len(workers)}")
     order = np.argsort(workers)
@@ -201,9 +197,7 @@ STEP_COLUMNS = columns("step_times")
 
 
 def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
-    """Every step of the measured Records called `keys`, warm-up included: a row a rank and step
-    (key, rank, step, timed, step_time_s).
-    """
+    """Every step of Records `keys`, warm-up too, a row a rank and step: `STEP_COLUMNS`."""
     rows = []
     wanted = set(keys)
     for record in records:

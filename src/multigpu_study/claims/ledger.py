@@ -59,9 +59,7 @@ def _rows(path: Path) -> list[Any]:
 
 
 def order(entry: Entry, measured_at: Sequence[str]) -> str:
-    """Which was first, of a test and the Records that decide it: the test only if the ledger and
-    all of their dates (in UTC) say so.
-    """
+    """Which was first, a test or its Records: the test only if ledger and dates (UTC) say so."""
     older = sum(date < entry.written for date in measured_at)
     if entry.data == "none" and not older:
         return BEFORE

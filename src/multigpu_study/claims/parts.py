@@ -1,6 +1,4 @@
-"""One contrast over its settings: the rules that turn intervals into a verdict (looks, ceilings,
-scopes, a majority), and what is said.
-"""
+"""One contrast over its settings: rules from intervals to a verdict, and what is said."""
 
 import math
 from collections.abc import Sequence

@@ -162,9 +162,7 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _best(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """Of a rule's runs at several rates those at the best one, which is no condition then: by their
-    mean loss, and by rare features.
-    """
+    """Of a rule's runs those at the best rate, no condition then: by loss and rare features."""
     setting = ["problem", "devices", "trained", "rate_rule"]
     found = []
     for figure, tuned in (("loss_last", "the loss"), ("rare_missed", "rare features")):

@@ -71,9 +71,7 @@ def of_models(settings: Sequence[Setting]) -> str:
 def settings_named(
     shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool
 ) -> list[str]:
-    """The fewest fields, best known first, that tell every shown setting from all that were found,
-    in words; `told` are among them.
-    """
+    """The fewest fields, best known first, that tell shown settings from all; `told` are in it."""
     alike = [
         (one, other)
         for one in shown

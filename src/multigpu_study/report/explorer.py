@@ -1,6 +1,4 @@
-"""Every point and every other Record as data of the explorer and as a CSV; and charts that a reader
-moves, with nothing to be fetched.
-"""
+"""Points and other Records as data of the explorer and CSV; charts that a reader moves."""
 
 from __future__ import annotations
 

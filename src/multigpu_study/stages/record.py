@@ -63,9 +63,7 @@ class StageRecord(Kept):
         )
 
     def measured(self, one: Predicted) -> float | None:
-        """Seconds a step of a priced placement, or of the one written by hand that puts every stage
-        where it does; None: not measured.
-        """
+        """Seconds a step of a priced placement, or its twin written by hand; None: not measured."""
         return self.measured_s.get(
             one.name, self.found_s.get(one.stage_devices, self.measured_s.get(self.by_hand or ""))
         )

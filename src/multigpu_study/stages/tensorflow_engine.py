@@ -25,9 +25,7 @@ from multigpu.workloads.tensorflow_module import Tensors
 from multigpu_study.stages.parts import functions_of, stage_arrays
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
-"""Operations of stages that may run on the host, and why. Soft placement is off: any other one
-without a GPU kernel is an error.
-"""
+"""Operations of stages that may run on the host, and why; any other without a kernel fails."""
 
 # how the names of operations begin that compute nothing
 NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")

@@ -1,6 +1,4 @@
-"""One model split into stages over the devices of one process: each stage forward, backward and
-updated where the Run places it.
-"""
+"""One model in stages over one process's devices: each forward, backward, updated in place."""
 
 import threading
 from collections import Counter

@@ -143,9 +143,7 @@ Engine = Literal["processes", "ray"]
 
 
 class ExperimentBase(Strict):
-    """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its
-    Records, if no machine matters.
-    """
+    """An experiment; `measure.MEASURES` runs its kind. folder: of Records without a machine."""
 
     folder: ClassVar[str]
     problem: ProblemDescription | None

@@ -98,9 +98,7 @@ def measure(
 def possible_here(
     planned: Sequence[Planned[ExperimentBase]], gpus: int
 ) -> list[Planned[ExperimentBase]]:
-    """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
-    left, or Ray is needed and not there.
-    """
+    """Without the entries that need more GPUs. ValueError: none is left, or Ray is missing."""
     if any(getattr(entry.run, "engine", "") == "ray" for entry in planned):
         check_ray()
     needed = [getattr(entry.run, "gpus", 0) for entry in planned]

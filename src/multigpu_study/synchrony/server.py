@@ -20,9 +20,7 @@ ON_DEVICE = "multigpu_study.synchrony.on_device"  # what imports PyTorch
 
 
 class Arithmetic:
-    """Where a server keeps vectors: `place` puts an array's values there, `fetch` gives a vector's
-    on the host, not to be written.
-    """
+    """Where a server keeps vectors: `place` puts values there, `fetch` gives them, read-only."""
 
     def place(self, array: np.ndarray) -> Vector:
         return array
@@ -227,9 +225,7 @@ class Server:
         return np.diff([0.0, *self.update_times_s[size - 1 :: size]]) / size
 
     def _offer(self, now_s: float) -> None:
-        """Take the parameters down where the next part of the budget is spent; they are evaluated
-        after the run, to cost no time in it.
-        """
+        """Keep parameters where the next part of the budget is spent, to evaluate after the run."""
         spent, points = self._spent(now_s), self.experiment.evaluations
         if self.problem is not None and spent >= self._mark:
             self._take(now_s)

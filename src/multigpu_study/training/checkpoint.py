@@ -1,6 +1,4 @@
-"""Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read
-without running anybody's code.
-"""
+"""Checkpoints: a file with a header and torch's bytes, replaced atomically; runs no code."""
 
 import hashlib
 import io

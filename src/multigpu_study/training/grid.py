@@ -85,9 +85,7 @@ def joined_over() -> int:
 
 
 def _build(global_batch: int | None = None, **fields: Any) -> TrainingRun:
-    """global_batch: of all devices together, in place of each one's. A placement has the processes
-    that it must have, unless told.
-    """
+    """global_batch: of all devices, in place of each one's. Processes: the placement's usual."""
     if global_batch:
         fields["batch_size"] = global_batch // fields["devices"]
     return build_training_run(**placed(fields["placement"]) | fields)

@@ -35,9 +35,7 @@ NOT_RECORDED = (
 
 
 class Refusal(NamedTuple):
-    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be
-    had instead. said: the sentence.
-    """
+    """field: what cannot be had. why: what prevents it. allowed: what can. said: the sentence."""
 
     field: Literal["framework", "processes", "execution"]
     why: str

@@ -1,6 +1,4 @@
-"""tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms
-that other networks share with them.
-"""
+"""tf_cnn_benchmarks' trivial, LeNet, AlexNet, OverFeat, VGG; short forms shared by others."""
 
 from typing import Any, Literal
 

@@ -205,9 +205,7 @@ class Concat(nn.Module):
 
 
 def fold(stack: nn.Sequential, network: net.Network, shape: net.Shape) -> None:
-    """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it
-    does not begin with a strided one.
-    """
+    """Have the first convolution in `stack` read blocks of pixels; ValueError: no strided one."""
     name, layer, _ = next(net.steps(network, shape))
     if not isinstance(layer, L.Convolution) or layer.stride == 1:
         raise ValueError("only a first convolution with a stride can be folded")

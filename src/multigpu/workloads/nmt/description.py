@@ -127,9 +127,7 @@ STATES = ("hidden", "cell")
 
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
-    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states
-    to the decoder's), the projection.
-    """
+    """11 with two encoder layers, as they can run: look-ups, cells (last states on), projection."""
     n = config.units
     cell_work = {
         "source": {"source_embedding": 16 * n * n},

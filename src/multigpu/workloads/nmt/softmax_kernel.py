@@ -1,6 +1,4 @@
-"""The GPU kernel of `softmax_gradient_`: a program a row, read twice and written once. Triton comes
-with PyTorch's GPU builds only.
-"""
+"""The GPU kernel of `softmax_gradient_`: a program a row. Triton comes with GPU builds only."""
 
 from __future__ import annotations
 

@@ -32,9 +32,7 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions:
-    pixels a side, positions, or 1.
-    """
+    """Sizes of one stack; recurrent: LSTM. inputs: features, channels. positions: pixels a side."""
 
     kind: Kind
     inputs: int
