@@ -83,7 +83,7 @@ def _study(kind: str) -> Mapping[str, str]:
 
 
 def files() -> list[Path]:
-    """The Python and YAML files of all packages that add something."""
+    """The Python, YAML and CSV files of all packages that add something."""
     tops = {
         point.value.partition(":")[0].partition(".")[0].strip()
         for kind in KINDS
@@ -99,7 +99,7 @@ def files() -> list[Path]:
         *(
             path
             for folder in folders
-            for pattern in ("*.py", "*.yaml")
+            for pattern in ("*.py", "*.yaml", "*.csv")
             for path in folder.rglob(pattern)
         ),
     ]

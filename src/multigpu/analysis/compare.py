@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.boots import contrasts
-from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT
+from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT, columns
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import half_width
 from multigpu.records.record import Record
@@ -16,18 +16,7 @@ from multigpu.records.record import Record
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
 """What an interval of a ratio says. One that holds 1 tells how large a difference may be."""
 
-TOLD = (
-    "rate",
-    "rate_low",
-    "rate_high",
-    "step_time_s",
-    "median_step_s",
-    "moved_bytes",
-    "peak_memory_gib",
-    "n",
-    "launches",
-    "keys",
-)
+TOLD = tuple(columns("counterpart"))
 """What `versus` tells of a counterpart, as `base_<name>`."""
 
 SINGLE_MARGIN = 1.05

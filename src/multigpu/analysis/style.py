@@ -7,10 +7,12 @@ Colours have a contrast of at least 3:1 on white and on the report's dark page (
 """
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 from multigpu.placements import every_placement
 from multigpu.placements.row import Look
+from multigpu.spec.tables import table
 
 INK = "#1a1b1c"
 """Drawn with this, text and axes become `currentColor` when a figure is saved."""
@@ -18,44 +20,12 @@ INK = "#1a1b1c"
 LAST = 100
 """The place of a placement whose row names none."""
 
-PALETTE = (
-    *(
-        "#0072b2",
-        "#d55e00",
-        "#009e73",
-        "#cc79a7",
-        "#aa3377",
-        "#b07a00",
-        "#3a92cc",
-        "#6a5acd",
-        "#0f8f9f",
-        "#5c9b1e",
-    ),
-    *("#9a6340", "#d1497a", "#4f7fb8", "#7d8a2e", "#b8653a", "#8f5fb0", "#c2567f", "#3f8f6b"),
-)
-OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64748b", "#2b8a9e")
+_LOOKS = table(Path(__file__).with_name("looks.csv"))
+PALETTE = tuple(row["colour"] for row in _LOOKS if row["of"] == "placement")
+OTHERS = tuple(row["colour"] for row in _LOOKS if row["of"] == "other")
 """For what is no placement: models, forms, algorithms. No placement has one of these."""
 
-MARKERS = (
-    "o",
-    "^",
-    "s",
-    "v",
-    "P",
-    "X",
-    "<",
-    ">",
-    "p",
-    "h",
-    "d",
-    "*",
-    "H",
-    "8",
-    "$\u25d0$",
-    "$\u25d1$",
-    "$\u25d2$",
-    "$\u25d3$",
-)
+MARKERS = tuple(row["marker"] for row in _LOOKS if row["marker"])
 
 
 def look(placement: str) -> Look:

@@ -20,7 +20,7 @@ def state_of(roots: Sequence[Path]) -> str:
     program = sorted(
         [
             *plugins.files(),
-            *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern)),
+            *(path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern)),
         ]
     )
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]

@@ -1,10 +1,9 @@
 """Compute a step and its memory from a few numbers, in Python and in a page's JavaScript alike.
 
-FORMULAS are texts that both languages read: numbers, names, + - * /, min, max, ceil. A name is a
-setting, a number of the tables (`tables`: of a form of execution, of a placement), or the name of
-an earlier formula. The reduction is that of `forecast_reduction`, what it costs that of
-`merge_cost`, what a device keeps that of `placements.memory` for a model whose variables can be cut
-anywhere.
+FORMULAS (`calculator.csv`) are texts that both read: numbers, names, + - * /, min, max, ceil. A
+name is a setting, a number of the tables (`tables`: of a form of execution, of a placement), or an
+earlier formula. The reduction is that of `forecast_reduction`, its cost that of `merge_cost`, what
+a device keeps that of `placements.memory` for a model whose variables can be cut anywhere.
 """
 
 from __future__ import annotations
@@ -23,51 +22,12 @@ from multigpu.analysis.merge_cost import KINDS, kind_of, merge_costs
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.spec.model import Init, Variable
+from multigpu.spec.tables import table
 
 TABLE = Path(__file__).parent / "calculator.yaml"
 
 FORMULAS = {
-    "several": "min(1, devices - 1)",
-    "in_node": "min(devices, node)",
-    "nodes": "ceil(devices / node)",
-    "bytes": "4 * parameters",
-    "owned": "home_first + home_spread * max(1 / devices, largest)",
-    # seconds of one merge over the links inside a node, and between nodes
-    "inside_s": "2 * (in_node - 1) * (reduced * bytes / in_node / link + min(1, reduced) * latency)"
-    " + (in_node - 1) * (copied + fetched * owned) * bytes / link"
-    " + (devices - 1) * hosted * bytes / host_link",
-    "between_s": "2 * (nodes - 1) * (reduced * bytes / nodes / (in_node * network)"
-    " + min(1, reduced) * network_latency)"
-    " + (devices - in_node) * (copied + fetched * owned + hosted / in_node) * bytes / network",
-    # one replica's computing, as measured or by its operations and bytes
-    "modelled_s": "used * 3 * flops * batch / peak + passes * activations * batch / memory"
-    " + floor_s",
-    "compute_s": "known * one_s + (1 - known) * modelled_s",
-    "merging": "is_beside * beside + is_after * after + is_homes * homes",
-    "lost_s": "several * (merging * (inside_s + between_s) + share * compute_s + meeting_s)",
-    "step_s": "compute_s + lost_s",
-    "faster": "known * (1 + several * (low - 1)) + (1 - known) * one_low",
-    "slower": "known * (1 + several * (high - 1)) + (1 - known) * one_high",
-    "step_low_s": "step_s * faster",
-    "step_high_s": "step_s * slower",
-    "rate": "devices * batch / step_s",
-    "rate_low": "rate / slower",
-    "rate_high": "rate / faster",
-    "efficiency": "compute_s / step_s",
-    "efficiency_low": "efficiency / (1 + several * (high - 1))",
-    "efficiency_high": "min(1, efficiency / (1 + several * (low - 1)))",
-    # bytes of the fullest device
-    "variables_bytes": "bytes * (1 - cut + cut / devices)",
-    "gradients_bytes": "bytes * (1 - scattered + scattered / devices)",
-    "states_bytes": "slots * bytes * (in_place + divided / devices + owned)",
-    "pieces_bytes": "(devices - 1) * bytes * (copies + owned) + staged * bytes * (1 + owned)"
-    " + several * cut * max(4 * largest * bytes, bytes - gradients_bytes - states_bytes)"
-    " + (scattered - cut) * 3 * largest * bytes",
-    "activations_bytes": "activations * batch",
-    "memory_bytes": "variables_bytes + gradients_bytes + states_bytes + pieces_bytes"
-    " + activations_bytes",
-    "memory_low_bytes": "memory_bytes * peak_low",
-    "memory_high_bytes": "memory_bytes * peak_high",
+    row["name"]: row["formula"] for row in table(Path(__file__).with_name("calculator.csv"))
 }
 MEMORY = ("variables", "gradients", "states", "activations", "pieces")
 """Parts of a device's memory, formulas `<part>_bytes`; pieces: received from other devices."""

@@ -53,18 +53,7 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     same: of what is compared. None: nothing is told, as it lies within a tolerance that independent
         replicas would keep too, or of which no replicas show what it can tell; and of all else.
     """
-    own = [
-        "key",
-        "machine",
-        "placement",
-        "processes",
-        "devices",
-        "precision",
-        "execution",
-        "semantics",
-        "seed",
-        "base_rate",
-    ]
+    own = list(columns("curve_run"))
     plain = (
         frame["status"].eq("ok")
         & frame["schedule"].eq("constant")

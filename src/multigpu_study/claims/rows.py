@@ -12,6 +12,7 @@ import pandas as pd
 from multigpu.analysis.points import where
 from multigpu.spec.collective import CollectiveRun
 from multigpu.spec.run import Run
+from multigpu_study.analysis.columns import columns
 from multigpu_study.claims.core import KINDS, Contrast, Predicate, Selection
 
 UNMATCHED = frozenset(
@@ -41,40 +42,10 @@ A Record of the one has none of the other's own fields, which are equal therefor
 """
 POOLED = ("machine", "gpu", "framework_version")
 """What may differ between pairs of repeats, each of which is of one machine and version."""
-NEEDED = (
-    "key",
-    "status",
-    "launch_id",
-    "machine",
-    "timing_version",
-    "framework",
-    "devices",
-    "device_type",
-)
-FIGURES = (
-    "key",
-    "status",
-    "framework",
-    "launch_id",
-    "boot",
-    "execution",
-    "repeat",
-    "units_per_s",
-    "step_time_s",
-    "median_step_s",
-)
+NEEDED = tuple(columns("claims_needed"))
+FIGURES = tuple(columns("claims_figures"))
 """What is read of the Records that a setting compares."""
-READ = (
-    *NEEDED,
-    *FIGURES,
-    "attempt",
-    "measured_at",
-    "gpu",
-    "flags",
-    "warmup_steps",
-    "timed_steps",
-    "warmup_s",
-)
+READ = (*NEEDED, *FIGURES, *columns("claims_read"))
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined
+from multigpu_study.analysis.columns import columns
 from multigpu_study.claims.core import (
     HERE,
     KINDS,
@@ -20,18 +21,7 @@ from multigpu_study.claims.core import (
 from multigpu_study.claims.ledger import orders
 from multigpu_study.claims.results import ClaimResult, Setting, models_of
 
-BEST_KNOWN = (
-    "model",
-    "placement",
-    "batch_size",
-    "precision",
-    "execution",
-    "processes",
-    "layout",
-    "inputs",
-    "scaling",
-    "machine",
-)
+BEST_KNOWN = tuple(columns("best_known"))
 
 
 def _value(name: str, value: object) -> str:
