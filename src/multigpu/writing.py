@@ -18,8 +18,7 @@ def write_whole(
 ) -> None:
     """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a
     hidden `.writing-...` lies beside it.
-    synced: whether it is to outlast a power cut, which takes time; a process that is killed it
-        outlasts anyway.
+    synced: whether it outlasts a power cut, which takes time; a killed process it outlasts anyway.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")

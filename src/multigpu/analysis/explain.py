@@ -131,8 +131,7 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
 
 
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
-    """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None
-    without any.
+    """A step's parts ("compute", `WAITS`) scaled to `step_s`, means over traced Runs; or None.
 
     traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a
         profiler does not see: it is taken

@@ -184,8 +184,7 @@ def lines_of(
     """Every series measured at two or more counts, weak scaling, that merges by a formula known
     here; independent replicas merge nothing.
     points: chosen ones of a machine; frame: of the same; steps: by key, the timed steps of its
-        Records (`read.timed_steps`); collectives: of `collectives_frame`; assumed: links between
-        nodes.
+        Records (`read.timed_steps`); collectives: of `collectives_frame`; assumed: node links.
     """
     table = points[
         (points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")

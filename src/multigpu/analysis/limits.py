@@ -198,8 +198,7 @@ def bound_units_per_s(
     compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit,
         without what fast convolutions spare.
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
-    communication: U / t, U the units of one step over all devices, t of `communication_time_s`
-        (`group` too).
+    communication: U / t, U the units of one step over all devices, t `communication_time_s`.
     """
     known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
     arithmetic, memory, device_link, host_link = (

@@ -21,8 +21,7 @@ from multigpu.runner.sweep import measure
 def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
     """For each of `count` Records that this machine can measure, what came out, and whether it
     agrees; a ValueError if there is none. A Run agrees if its rate lies where one more repeat of
-    the point is expected (95%). What depends on no machine agrees as its kind says
-    (`RecordKind.again`).
+    the point is expected (95%). What depends on no machine agrees by `RecordKind.again`.
     """
     every = list(possible_here(root))
     if not every:

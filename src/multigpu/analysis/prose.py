@@ -1,5 +1,4 @@
-"""Sentences that a person writes and Records fill. On a page every cell is a finding: it stands or
-is left out.
+"""Sentences that a person writes and Records fill. A cell of a page is a finding, or is left out.
 
     loss = 1 - estimate(pairs, placement="exp2")
     require(0.3 < loss, "parameters on the host cost the translator at least 30% on four GPUs")

@@ -1,5 +1,4 @@
-"""Whether Records can be believed: each against its schema, its own physics, its key, and the
-commit that it names.
+"""Whether Records can be believed: by their schema, physics, key, and the commit that they name.
 
 `python -m multigpu verify [FOLDER]` reads a folder as its files have it, prints counts and
 offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a

@@ -45,15 +45,13 @@ class EntrySettings(Data):
 
     question, reason: what the points are to answer, and why these; for readers.
     cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
-        million of its parameters add to it; cost: what else does, by the name of an estimate of its
-        kind.
+        million of its parameters add to it; cost: what else does, by the name of an estimate.
     when: names of conditions of its kind that points must meet.
     whatever_devices: points stay in a grid that is measured on other numbers of devices.
     repeats: how often each point is measured, over launches as headline points are; or launches:
         which launch measures each repeat.
     first_repeat: the number of the first (`Planned`).
-    only, without: combinations that are kept, and left out: those that have all fields of one of
-        these.
+    only, without: combinations kept, and left out: those with all fields of one of these.
     trace: so many further steps of a twin of the point are traced (true: three). compare: whether a
         batch sets committed Records beside it.
     """

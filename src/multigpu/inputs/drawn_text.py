@@ -1,5 +1,4 @@
-"""Inputs of the translation workload that are drawn: synthetic sentences, of one length or of
-document 000's lengths.
+"""Inputs of the translation workload that are drawn: sentences of one length or document 000's.
 
 Whatever makes a Source here raises ValueError, one sentence, where the Run names files, or asks for
 what the input has not.

@@ -19,8 +19,7 @@ PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 
 class Ceilings(Data):
     """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
-    matmul: precision -> one value a device. memory: bytes read plus written by a copy within the
-        device.
+    matmul: precision -> one value a device. memory: bytes read and written by a copy inside.
     host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way,
         one pair at a time.
     """

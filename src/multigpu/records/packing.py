@@ -62,8 +62,7 @@ def pack(store: Store) -> Iterator[Packed]:
     """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an
     interrupted packing left beside an archive. A ValueError names a file that is no Record of the
     store's kind, or differs from what an archive holds under its name, or a folder that cannot be
-    written. This place is as it was, but for an archive of the same Records; those yielded are
-    done.
+    written. This place is as it was, but for an archive of the same Records; yielded ones are done.
     """
     for place in store.places():
         folder = store.root / place

@@ -28,8 +28,7 @@ HELD_FLAG = " GiB were allocated before the Run began"
 class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the global batch (or with
     what its semantics say).
-    distance: norm of the difference of all variables over norm of the reference's update, after so
-        many steps.
+    distance: norm of the difference of all variables over that of the reference's update.
     """
 
     distance: float
@@ -51,8 +50,7 @@ class Measurement(Data):
         of every throughput.
     units: words, images or rows of reviews of all replicas over the timed steps, padding left out;
         padded_units: padding included.
-    step_time_s: [rank][step] from device events. event_time_s: by rank, device events around the
-        whole timed window.
+    step_time_s: [rank][step] from device events. event_time_s: by rank, around all timed steps.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a
         step lasts until the host has dispatched it, and the last of a window until every device has
         finished; all replicas of one process share the marks.
@@ -61,17 +59,14 @@ class Measurement(Data):
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`),
         or of one cycle of `semantics_of(run).every` steps; moved_bytes None: they could not be
         counted, and a flag says why.
-    parameter_change: norm of (variables after the last step - variables at the start) over the norm
-        at the start.
-    replicas_agree: whether all replicas held the same variables at the end (None where they need
-        not).
+    parameter_change: norm of (variables after the last step - at the start) over that at the start.
+    replicas_agree: whether all replicas held the same variables at the end (None: need not).
     startup_s: from the start of the slowest worker's process to its first Run, with what was
         imported before it was forked, but for a restart, which imports nothing. build_s, warmup_s,
         total_s: until the model stands, all warm-up steps, everything.
     skipped_steps: warm-up steps and timed steps whose update was left out because a gradient
         overflowed (None: none could be).
-    input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on
-        the device.
+    input_wait_s: [rank][step] host time until the step had its batch; empty: all on devices.
     ready_step_s: a step of a user's own model on batches that lay on the device before it began,
         the slowest rank's; None: not measured, since input takes next to nothing of a step.
     launch_s: host time of one small kernel's launch right after the timed steps, the slowest

@@ -56,8 +56,7 @@ class Held(NamedTuple):
 @dataclass(frozen=True)
 class RecordKind:
     """Records of a kind of experiment that another package adds.
-    stores: makes the stores that hold them. records: a field that only Records of a class have ->
-        the class.
+    stores: makes the stores that hold them. records: a field of one class of Records -> the class.
     repeatable: whether this Record, as JSON, can be made again on any machine. again: makes it
         again: a line that says what came out, and whether it agrees.
     """
@@ -75,8 +74,7 @@ RECORD_KINDS: PluginRegistry[RecordKind] = PluginRegistry("experiments", RecordK
 class Store(Generic[Kind]):
     """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives
     (`multigpu.records.archive`) of the same folder, for readers alike.
-    kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says
-        (`Kept.place`).
+    kind: the class of its Records; kinds: of those in the folders named (`Kept.place` says which).
 
     Raises:
         ValueError: the folder cannot be written, a file in it is no such Record or no such archive,

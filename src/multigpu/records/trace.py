@@ -24,11 +24,9 @@ Missing = dict[Phase, str]  # why a phase is not known
 
 
 class StepTrace(Data):
-    """One step of one replica. Times in seconds on the host's clock, from the first start over all
-    replicas.
+    """One step of one replica. Times in s by the host's clock, from the first start of all.
 
-    start_s, end_s: of all that its device (or the host for it) did. host_s: how long the host was
-        in the step's call.
+    start_s, end_s: of all that its device (or the host for it) did. host_s: the host's in its call.
     phases: (start, end) of each, gaps included.
     kernels: on a CPU, outermost operations of the framework. launches: calls that started kernels
         and copies; a captured step has one.

@@ -111,8 +111,7 @@ def batch(
 ) -> int:
     """Do every row that is not done, write the index after each, and say what came of it; the exit
     code. Or a ValueError before any.
-    row: do the one of this name alone, and no index, since others may be done meanwhile; "": write
-        the index alone.
+    row: do the one of this name alone, without the index, as others may go on; "": the index alone.
     """
     tasks, impossible, said = read_tasks(points, counts or devices_here())
     for sentence in [*said, *(f"cannot be: {one.words}: {one.why}" for one in impossible)]:

@@ -246,8 +246,7 @@ def copy_figures(folder: Path) -> None:
 def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
     """Build the site in `output` from the executed notebooks in the folder `notebooks` and return
     its first page; or a ReportError.
-    changed_only: leave pages as the last build wrote them where nothing that they show has changed
-        since.
+    changed_only: leave pages as the last build wrote them where nothing that they show changed.
     """
     output = output.resolve()
     if (

@@ -66,8 +66,7 @@ AnyItem = TypeVar("AnyItem", bound=Trial)
 
 
 class Experiment(Generic[AnyItem]):
-    """One kind of experiment: what processes of a launch ask of it, and from `check` on what the
-    launcher does.
+    """One kind of experiment: what processes of a launch ask of it; from `check` on, the launcher.
 
     path: "module:NAME" of such an object. watched: whether its Records say what else the machine
         did. cyclic: whether a closed session may

@@ -28,8 +28,7 @@ def undisturbed(run: Run) -> bool:
     """Whether Runs of this kind were shown to be slowed by at most 0.5% beside others
     (`data/interference`, page 17 of the report). Whole steps as one CUDA graph on one GPU were.
     Steps that the host launches call by call differ so much from launch to launch that nothing is
-    shown of them, and two GPUs beside two have not been checked. On CPUs nobody shares unless told
-    to.
+    shown of them, and two GPUs beside two have not been checked. CPUs are not shared unless told.
     """
     return run.device_type == "cpu" or (
         run.framework == "torch"

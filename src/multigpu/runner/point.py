@@ -14,8 +14,7 @@ START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes,
 
 class Point(Trial):
     """The Trial of a Run: its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it.
-    smaller: batches of a plan's Runs that differ in nothing else: where one did not fit, this is
-        passed over.
+    smaller: batches of a plan's Runs that differ in nothing else: if one did not fit, none will.
     """
 
     run: Run

@@ -91,23 +91,19 @@ def sweep(
     budget_s: float | None = None,
     stop: Event | None = None,
 ) -> Summary:
-    """Measure every item that has no Record yet; whatever happens on the way, what was measured
-    stays.
+    """Measure every item that has no Record yet; whatever happens, what was measured stays.
 
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
-        company: the hosts of this launch, of which this one is the first, or that are made on this
-            one.
+        company: the hosts of this launch, of which this is the first, or that are made on this.
         bar: told of what is done in place of one of this sweep's own.
-        budget_s: seconds for all of it, of which each launch may use an equal share of what is
-            left.
+        budget_s: seconds for all of it, of which each launch may use an equal share of the rest.
         stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
         ValueError: an item cannot run here, its input cannot be read, or Records cannot be written;
             nothing was started.
-        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes
-            on from there.
+        RuntimeError: the launcher died; what it measured is kept, and the same call goes on there.
     """
     kind.check_all(items, company)
     store.check_writable(this_machine().name)

@@ -79,8 +79,7 @@ class Timed(Experiment[Point]):
 
     def ordered(self, items: Sequence[Point], launch_id: str) -> list[Point]:
         """Interleaved at random, so that a drift of the machine does not look like a placement;
-        grouped by devices, in a shuffled order, since a new group costs as much as a short Run;
-        ladders from below.
+        grouped by devices, shuffled, since a new group costs as much as a Run; ladders from below.
         """
         found, order = list(items), random.Random(launch_id)
         order.shuffle(found)

@@ -1,5 +1,4 @@
-"""The program of one worker process: every Run of a plan, one after the other, surviving what fails
-in between.
+"""The program of one worker process: every Run of a plan, one after the other, despite failures.
 
 Started once a device by the elastic launcher (`agent.py`) or by `torchrun`; a Run uses the first
 `devices` workers, the others wait for rank 0's word. The group of a Run's workers is the default

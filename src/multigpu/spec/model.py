@@ -38,8 +38,7 @@ class Init:
 class Variable:
     """A logical trainable variable, as the documents count them: one kernel an LSTM cell.
     `embedding`: looked up by row, [rows, width].
-    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay
-        where it starts.
+    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay.
     """
 
     name: str
@@ -101,8 +100,7 @@ class Section:
 class Exchange:
     """A collective among the devices that share one copy of a model. exact: statistics of the loss,
     float32 or better in any precision.
-    elements: for each row and step, of what each device hands over (of an all_gather: all
-        together).
+    elements: for each row and step, of what each device hands over (all_gather: all together).
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter"]

@@ -68,8 +68,7 @@ class Run(Spec):
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar:
         `collectives.spec`), for the placement `replicated_allreduce`; None: the library's takes all
         of them as one message.
-    wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
-        only.
+    wire_dtype: the type in which gradients travel through the all-reduce (or None); PyTorch only.
     precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
         "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
         are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
@@ -96,18 +95,15 @@ class Run(Spec):
         again for backward (False: kept between); placements that cut variables only.
     sharded_over: devices over which variables are cut (None: all), neighbours by rank; the others
         hold further copies (hybrid sharding); placements that cut variables only.
-    local_steps: steps that a replica trains by itself between two averages (None: 5); placement
-        `local_sgd` only.
-    execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
-        torch.compile.
+    local_steps: steps of a replica by itself between two averages (None: 5); `local_sgd` only.
+    execution: "captured" is the whole step as one CUDA graph; "compiled" by torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
     input_workers: processes of each replica that make batches (PyTorch's loader), or parallel calls
         of all replicas (tf.data); 0: the training process itself, in the step; None: one thread of
         it, one batch ahead.
     prefetch: batches that are on the device ahead of their step; 0: copied when the step asks.
-    staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what
-        computes.
+    staging: "own_stream": what is copied ahead has a stream of its own, beside computing.
     image_dtype: as what images cross to the device: float32, normalised on the host (None), or
         "uint8", the pixels themselves, a quarter of the bytes, normalised there (inputs
         synthetic_host and jpeg_folder, PyTorch only).
@@ -115,10 +111,8 @@ class Run(Spec):
     peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on
         either side of a switch.
     host_cores: how many of (each) host's cores all processes of the Run may use together, the first
-        ones, by affinity from before any framework starts, with no more threads than that (None:
-        all).
-    energy_window_s: so many further seconds are trained between two readings of each GPU's counter
-        of energy.
+        ones, by affinity from before any framework starts, with no more threads (None: all).
+    energy_window_s: so many more seconds are trained between two readings of each GPU's energy.
     feed: where a step's reviews come from: kept on the device if they repeat, else fetched one
         ahead (None); handed over by the step's own thread from Python's arrays ("arrays", as a
         feed_dict), of words as strings that the host looks up ("strings", TensorFlow's placements
@@ -126,10 +120,8 @@ class Run(Spec):
         only.
     stage_devices: the device of each stage of the model, one digit each in the graph's order, for
         placement "searched".
-    traced_steps: that many further steps run under the framework's profiler; what is timed is never
-        profiled.
-    traced_from: the first step of that window, counted from the Run's first one (None: soon after
-        the last timed one).
+    traced_steps: so many further steps run under the framework's profiler; timed ones never do.
+    traced_from: the first step of that window, from the Run's first (None: soon after timed ones).
     """
 
     workload: str

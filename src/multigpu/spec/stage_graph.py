@@ -170,8 +170,7 @@ class StageGraph:
 class Staged:
     """How a workload offers itself to placements of its stages. arrays: a batch's, by the names
     that the stages read.
-    graph: a model's stages; `strings`: whether its words arrive as strings, which the host looks up
-        first.
+    graph: a model's stages; `strings`: whether its words are strings, looked up on the host first.
     """
 
     graph: Callable[[Any, bool], StageGraph]

@@ -32,8 +32,7 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
     these is a single run.
 
     Raises:
-        Missing: there is nothing to fit, or what there is cannot be believed; the sentence says
-            why.
+        Missing: nothing is to be fitted, or to be believed; the sentence says why.
     """
     if name is None and result.is_alone:
         raise Missing("a forecast needs a placement beside one device, and none was measured")

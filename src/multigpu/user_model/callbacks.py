@@ -21,10 +21,8 @@ class ThroughputCallback(keras.callbacks.Callback):
 
     Args:
         batch_size: samples of a full batch, of all replicas together.
-        samples: samples of an epoch, so that a short last batch counts what it holds; None if every
-            batch is full.
-        warmup_batches: the first batches of the whole training, which are kept but never enter
-            `samples_per_s`.
+        samples: of an epoch, so that a short last batch counts what it holds; None: all are full.
+        warmup_batches: the first batches of the whole training, not in `samples_per_s`.
 
     Raises:
         ValueError: a number is not positive, or an epoch has more batches than `samples` fill.

@@ -102,8 +102,7 @@ class Contrast(Data):
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound,
         bound]. effect: the document's own ratio; the bound is then half way between it and 1 (else
             an effect is real from 5% on). size: it says how large the effect is alone.
-    counts: the device counts N to look at: those named, each measured one, or the highest measured
-        one.
+    counts: the device counts N to look at: those named, each measured one, or the highest one.
     across: how settings join. "same": all that have enough data must agree; "all": one
         counterexample refutes; "any": one example suffices; "most": more than half decide. apart:
         fields whose values are scopes of their own, which may hold here only.

@@ -77,8 +77,7 @@ def admitted(
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     """The table of a kind of Records (`core.KINDS`) as claims read it: categories of plain values
-    in the columns of CONTEXT. ValueError: a column that every verdict needs is missing; the
-        sentence names it.
+    in the columns of CONTEXT. ValueError: it lacks a column that every verdict needs.
     """
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():

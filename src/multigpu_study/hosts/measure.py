@@ -1,5 +1,4 @@
-"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s
-600`.
+"""Measure between hosts: `python -m multigpu hosts --parts growth,latency --budget-s 600`.
 
 The hosts are network namespaces of this machine with links of limited bandwidth
 (`runner.hosts.namespaces`), which needs root and iproute2. Parts are files of `grids/hosts/`, each

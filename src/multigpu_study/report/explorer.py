@@ -49,8 +49,7 @@ def records_held(root: Path) -> dict[tuple[str, str], Held]:
 
 
 def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
-    """The points (rows of `points.points`) as columns, and all other Records below a data folder,
-    for JSON.
+    """The points (of `points.points`) as columns, and all other Records below a folder, for JSON.
 
     rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where
         there are several} or {"numbers": by

@@ -89,8 +89,7 @@ class DownpourRecord(Measured[Downpour]):
     shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between
         the fetch that the oldest gradient
     of the part was computed on and its application, its own not counted.
-    spread: batches by (most - least updates) of the shards' versions in the vector they were
-        computed on.
+    spread: batches by (most - least updates) of the shards' versions in the vector they used.
     parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is
         multiplied by (NaN: there was none).
     """

@@ -89,8 +89,7 @@ class StalenessRate(Strict):
     """rate / staleness, which never exceeds `rate` (a fresh gradient, staleness 0, counts as 1).
 
     per: "update" divides by the average staleness of the update's gradients (002's alpha_0 /
-        <sigma>), "gradient" every gradient by its own (Zhang et al. 2016). With K = 1 they are the
-        same.
+        <sigma>), "gradient" every gradient by its own (Zhang et al. 2016). With K = 1 they agree.
     """
 
     kind: Literal["staleness"] = "staleness"
@@ -171,14 +170,11 @@ class ProtocolExperiment(ExperimentBase):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
     gradients: K, left out for sync (P) and async (1).
-    law: of the time of one batch of one worker. On the real clock a worker waits until that time
-        has passed.
+    law: of the time of one batch of one worker. On the real clock a worker waits as long.
     problem, rate: both or neither; neither for studies of runtime and staleness alone.
     slowdown: by worker, a factor on its times (a straggler has more than 1).
-    delays_s: by worker, seconds added to every one of its batches, whatever the law and the
-        computation take.
-    server_s: seconds that the server is busy with one gradient (virtual clock; a real server takes
-        what it takes).
+    delays_s: by worker, seconds added to every one of its batches, whatever they take.
+    server_s: seconds that the server is busy with a gradient (virtual clock; real: as it takes).
     preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it
         (virtual clock; on the real one an injected wait ends at once and a computation does not).
     updates, time_s: the budget; what is reached first ends the run. outages: none; Records have it.

@@ -21,8 +21,7 @@ class Description(Strict):
 
     batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the
         shard has: all of it, in order.
-    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws
-        from all rows.
+    shards: worker w draws from the rows whose index is w modulo `shards`; 1: from all rows.
     seed: of the generated data and of the draws.
     """
 
@@ -117,8 +116,7 @@ class RareFeatures(LinearRegression):
 class DigitsProblem(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to
     test.
-    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters,
-        convex).
+    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters).
     """
 
     kind: Literal["digits"] = "digits"

@@ -58,8 +58,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Accounts:
-    """Where the batches and the workers' seconds went. `started == applied + waiting + running +
-    cancelled + lost`.
+    """Where batches and seconds went. `started == applied + waiting + running + cancelled + lost`.
 
     waiting: arrived, for an update that the run did not reach; running: being computed at the end;
         cancelled: given up for an update;
@@ -70,8 +69,7 @@ class Accounts:
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
     received, sent: gradients received (late ones too) and parameter vectors sent; times the
         vector's bytes it is the traffic.
-    versions_held: most parameter vectors the server held at once, to know w_tau of every batch
-        under way.
+    versions_held: most parameter vectors held at once, to know every running batch's w_tau.
     """
 
     started: int
@@ -91,13 +89,10 @@ class Accounts:
 
 
 class Server:
-    """One run's server, and when that has ended what the run gave. Times are seconds since the
-    start.
+    """One run's server, and when that has ended what it gave. Times: s since the start.
 
-    parameters: like gradients a vector of `arithmetic`; when the run has ended, an array on the
-        host.
-    update_times_s: of every update. staleness: gradients by staleness, own update not counted.
-        events: the log.
+    parameters: like gradients a vector of `arithmetic`; in the end an array on the host.
+    update_times_s: of every update. staleness: gradients by it, own update apart. events: the log.
     curve, end_s: when the run has ended; parameters at about `evaluations` evenly spread parts of
         the budget. Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches,
         from the parameters' arrival to the gradient's leaving, without the delay injected;

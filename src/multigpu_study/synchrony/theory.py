@@ -22,8 +22,7 @@ from multigpu_study.synchrony.simulate import simulate
 def update_time_s(
     protocol: ProtocolName, workers: int, law: Law, gradients: int | None = None
 ) -> float | None:
-    """Expected seconds from one update to the next, in the long run; None where no closed form is
-    known.
+    """Expected seconds from one update to the next, in the long run; None: no closed form.
 
     sync, k_sync: all workers start together and the K-th to end triggers the update: E[X_(K:P)].
     k_batch_async: no worker ever waits, so each delivers 1/E[X] gradients a second (elementary

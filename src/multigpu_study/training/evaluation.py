@@ -14,8 +14,7 @@ what is costly to prepare belongs into a cache of the module.
 module: the workload's own (`engines.torch.trainer.build_module(run)`) in eval mode on `device`,
     holding the current weights and rank 0's running statistics, in the precision's type of
     variables; nothing that happens to it reaches training.
-source: what this rank trains from; what it holds out (`held_out()`) has a form that its workload
-    knows.
+source: what this rank trains from; what it holds out (`held_out()`) is as its workload knows.
 Returns scores by name, floats (not finite only where the model is not). Names that the analysis
 knows: `loss` (mean over the held-out
     terms, less is better), `accuracy` (0 to 1), `bleu` (0 to 100). Others are kept and listed.

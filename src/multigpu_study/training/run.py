@@ -17,8 +17,7 @@ class TrainingRun(Spec):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps
         and timed_steps have no meaning here.
-    steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last
-        step filled up).
+    steps, epochs: the budget; one of them. An epoch has every item of the source once, filled up.
     base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document
         002), "none".
     schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base

@@ -113,17 +113,14 @@ def beside(
 
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
-    parameters: in the order of declaration; the first backward is assumed to produce them in
-        reverse.
+    parameters: as declared; the first backward is assumed to produce them in reverse.
     make_optimizer: the rule over some parameters. Each bucket has its own, so that early ones are
         updated while the last still travel; with `small_last`, all but the last share one unless
         they are updated in backward.
     bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
     wire_type: in which gradients travel; None: in their own.
-    scale: of the loss, to be taken off; an update then waits for all buckets, since any may have
-        overflowed.
-    in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica
-        then packs nothing.
+    scale: of the loss, to be taken off; an update then waits for all buckets: any may overflow.
+    in_backward: update a bucket when it is back, during backward; a lone replica packs nothing.
     grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that
         the order of a stream ensures.
     together: one optimizer knows all parameters, in their own order, and waits for all buckets.

@@ -60,8 +60,7 @@ class Ids:
 class Store(ABC):
     """Variables of one kind of home; what follows is by rank, of the replicas in this process.
     values, gradients: copies of the dense variables and of their gradients, two flat stretches of
-        the device. views: the variables in the first, by name, with the module's shapes and
-            strides.
+        the device. views: the variables in the first, by name, with the module's shapes, strides.
     apart: of a compiled step, copies in memory of their own of those that begin misaligned in
         `values`; the module computes with these.
     counts: of the current step, every replica's look-ups: embedding variable -> rows.

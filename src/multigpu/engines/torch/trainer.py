@@ -28,8 +28,7 @@ from multigpu.workloads import description_of, part_of
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-    devices: of the replicas in this process: of one, or of all where one process dispatches for
-        all.
+    devices: of the replicas in this process: one, or all where one process dispatches for all.
     wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.
@@ -113,8 +112,7 @@ class Trainer(ABC):
     """The replicas of a placement that one process works for: one, or all of them, towers that one
     thread dispatches. `step` trains on one shard a replica, by rank, and returns each one's share
     of the global batch's mean loss (0-dim, on its device), perhaps before the devices have
-    finished. modules: by rank. takes_terms: whether it divides by a shard's `terms` where that has
-        them.
+    finished. modules: by rank. takes_terms: whether it divides by a shard's `terms`, if any.
     """
 
     takes_terms = False

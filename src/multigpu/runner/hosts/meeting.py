@@ -65,8 +65,7 @@ class _Peer:
 class Meeting:
     """One host's connections to the others: host 0 has one to each, every other one to host 0.
 
-    address, port: where host 0 listens. about: what must be equal on all hosts, by name (versions,
-        the machine).
+    address, port: where host 0 listens. about: what must be equal on all hosts, by name.
 
     Raises ValueError: a number that cannot be, or hosts that differ; HostLost: the others did not
         come within `entry_s`.

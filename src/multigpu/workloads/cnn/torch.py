@@ -30,8 +30,7 @@ def build(
     stem: str | None = None,
     weight_casts: str | None = None,
 ) -> nn.Module:
-    """The module of an image model, its parameters uninitialised (and on the meta device if built
-    under it).
+    """The module of an image model, its parameters uninitialised (and on meta if built there).
 
     layout: of images and weights in memory, "channels_first" (also None) or "channels_last", else a
         ValueError; shapes are NCHW in both.

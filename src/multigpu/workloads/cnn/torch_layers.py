@@ -52,8 +52,7 @@ CHANNELS = 8
 class FoldedConv(Conv):
     """A convolution on images whose blocks of stride x stride pixels have become channels, as
     tensor cores want them. Weights keep their shape and are folded in each step, as images are when
-    they are brought into memory's order. top, left: pads; positions: of the window, downwards and
-    across.
+    they are brought into memory's order. top, left: pads; positions: of the window, down, across.
     """
 
     top = left = 0

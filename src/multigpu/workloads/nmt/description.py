@@ -19,8 +19,7 @@ from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Va
 class NmtConfig:
     """Sizes of one translation model. units: width of every cell and of both embeddings.
     encoder_layers: cells of each encoder stack.
-    forget_bias: added to the forget gate at run time and not part of its bias variable, as
-        TensorFlow's cell does.
+    forget_bias: added to the forget gate at run time, in no variable, as TensorFlow's cell does.
     initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's
         law for its own shape.
     dropout: share of every cell's input that is dropped in training, at every position anew
@@ -56,8 +55,7 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
     """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with
     two encoder layers (000). A kernel is [2, 4 units, units]: of the input, then of the hidden
     state, their gates in the order i, f, g, o (TensorFlow's one matrix [2 units, 4 units]: i, g, f,
-    o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that one matrix; biases
-    at 0.
+    o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that matrix; biases 0.
     """
     n = config.units
 
@@ -101,8 +99,7 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
     operations. A source word passes the cells of both encoder stacks; a target position passes the
     decoder's cells and the projection, 2 x units x vocabulary. Look-ups, gates and the softmax are
     left out: they are bound by memory. At 000's size and equal lengths this is 42.4 million, so
-        training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million a
-        word.
+        training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million.
     """
     cell = 2 * 8 * config.units**2
     source = 2 * config.encoder_layers * cell

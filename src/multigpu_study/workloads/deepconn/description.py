@@ -1,7 +1,6 @@
 """Document 003's recommender, framework-free: two towers over one table of words, and what joins
 them. A row is a user, an item and the rating that the one gave the other. One tower reads what the
-user wrote about other items, the other one what others wrote about the item. They share the table
-alone.
+user wrote about other items, the other one what others wrote about it. They share the table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -135,8 +134,7 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
     """Document 003's operations, a stage for each of its lines: per tower (ids,) embed, conv, pool,
     flatten, dense; then rating with loss. Look-ups of both towers run where their one table lives
     (as `embedding_lookup` colocates them), and rows travel instead.
-    strings: words arrive as strings, and a stage of each tower looks their ids up in a table of the
-        host.
+    strings: words arrive as strings, and a stage of each tower looks their ids up on the host.
     """
     config: DeepconnConfig = model.config
     stages: list[Stage] = []
