@@ -48,18 +48,14 @@ REPOSITORY = CHECKOUT or own_folder()
 BUILD, DATA, FIGURES = REPOSITORY / "build", REPOSITORY / "data", REPOSITORY / "figures"
 CHECKPOINTS = BUILD / "checkpoints"
 PUBLISHED, CORPUS, CACHE = DATA / "published", DATA / "corpus", DATA / "cache"
-RUNS, COLLECTIVES, SYNCHRONY, STAGES = (
-    DATA / "runs",
-    DATA / "collectives",
-    DATA / "synchrony",
-    DATA / "stages",
-)
-TRAINING, INTERFERENCE, HOSTS, HOSTS_RUNS = (
-    DATA / "training",
-    DATA / "interference",
-    DATA / "hosts",
-    DATA / "hosts" / "runs",
-)
+RUNS = DATA / "runs"
+COLLECTIVES = DATA / "collectives"
+SYNCHRONY = DATA / "synchrony"
+STAGES = DATA / "stages"
+TRAINING = DATA / "training"
+INTERFERENCE = DATA / "interference"
+HOSTS = DATA / "hosts"
+HOSTS_RUNS = DATA / "hosts" / "runs"
 # beside a folder of Runs: key, attempt, what of that Record is not read, and why
 WITHDRAWN = "withdrawn.csv"
 # 1 while the published report is built: then figures go to `figures/`, and no finding is left out

@@ -42,10 +42,8 @@ def sentences(advice: Advice) -> list[str]:
             "None of what was measured trains one model on the global batch, so nothing can be"
             " advised."
         ]
-    device, devices = (
-        device_word(best["device_type"]),
-        devices_text(best["devices"], best["device_type"]),
-    )
+    device = device_word(best["device_type"])
+    devices = devices_text(best["devices"], best["device_type"])
     lines = [
         f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval},"
         f" {repeats_words(best)}."

@@ -119,10 +119,8 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     }
     table = each.agg(**told, **of_one).reset_index()
     pooled = log_samples(usable["time_s"], each.ngroup(), usable["launch_id"])
-    middle, half = (
-        np.exp(pooled["log_mean"]),
-        np.exp(half_width(pooled["log_variance"], pooled["log_freedom"])),
-    )
+    middle = np.exp(pooled["log_mean"])
+    half = np.exp(half_width(pooled["log_variance"], pooled["log_freedom"]))
     for name, several in zip(of_one, (middle, middle / half, middle * half), strict=True):
         table[name] = table[name].mask(table["n"] > 1, several)
     carried = table["bytes"] * table["devices"].map(lambda count: bus_factor(count) or 1.0)

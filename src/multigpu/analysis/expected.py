@@ -54,10 +54,8 @@ class Expected:
 
     def text(self) -> str:
         """The forecast in a sentence, and the command that measures it."""
-        way, on = (
-            way_words(self.run.model_dump()),
-            devices_text(self.run.devices, self.run.device_type),
-        )
+        way = way_words(self.run.model_dump())
+        on = devices_text(self.run.devices, self.run.device_type)
         ends = (
             f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}"
             if self.rate.known

@@ -52,10 +52,8 @@ def sentences(one: Explanation) -> list[str]:
 
 def _beside_one(one: Explanation) -> str:
     row, base = one.row, one.base
-    device, devices = (
-        device_word(row["device_type"]),
-        devices_text(row["devices"], row["device_type"]),
-    )
+    device = device_word(row["device_type"])
+    devices = devices_text(row["devices"], row["device_type"])
     if base is not None and base["devices"] > 1:
         kept = (
             f"{estimate(base, 'ratio'):percent interval} of the rate"

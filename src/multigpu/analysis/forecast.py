@@ -145,10 +145,8 @@ class Shape:
                 f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least"
                 f" {PARAMETERS} are needed"
             )
-        scale, alike = (
-            weights / times_s,
-            np.ones(len(times_s)) if self.one_process else self.slowest(taken),
-        )
+        scale = weights / times_s
+        alike = np.ones(len(times_s)) if self.one_process else self.slowest(taken)
 
         def solved(column: np.ndarray, known_s: np.ndarray | float) -> tuple[float, float]:
             c, slope = nnls(

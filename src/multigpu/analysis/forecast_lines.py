@@ -141,10 +141,8 @@ def demand_of_point(row: Mapping[str, Any], units: float) -> Demand:
             f"{row['placement']}: its all-reduce or its cut of the model is one that no formula"
             " here follows"
         )
-    placement, variables = (
-        find_placement(str(row["placement"])),
-        find_model(str(row["workload"]), str(row["model"])).variables,
-    )
+    placement = find_placement(str(row["placement"]))
+    variables = find_model(str(row["workload"]), str(row["model"])).variables
     tables = sum(variable.kind == "embedding" for variable in variables)
     by_row = tables and placement.travels == "rows"
     if by_row and row["unit"] != "words":

@@ -228,11 +228,9 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
             for kind in KINDS
             if pd.notna(row[f"moved_bytes_{kind}"])
         }
-        model, units, shared = (
-            model_of(row),
-            row["units"] / row["timed_steps"],
-            row["model_parallel"],
-        )
+        model = model_of(row)
+        units = row["units"] / row["timed_steps"]
+        shared = row["model_parallel"]
         # where some devices share a copy of the model and some hold others, the smallest
         # collective; else all take part
         group = (

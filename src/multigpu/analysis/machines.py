@@ -19,10 +19,8 @@ def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
     ordered = sorted(records, key=lambda record: (record.machine.name, record.measured_at))
     for name, group in groupby(ordered, key=lambda record: record.machine.name):
         own = list(group)
-        machine, packages = (
-            own[-1].machine,
-            dict(item for record in own for item in record.versions.items()),
-        )
+        machine = own[-1].machine
+        packages = dict(item for record in own for item in record.versions.items())
         found = {
             "machine": name,
             "gpus": len(machine.gpus),

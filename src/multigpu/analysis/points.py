@@ -99,11 +99,9 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     }.items():
         table[column] = each[column].agg(how).astype("float64")
     sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")
-    rates, rate, half = (
-        each["units_per_s"],
-        sums["units"] / sums["wall_s"],
-        np.exp(table["sample"].map(rate_half).astype("float64")),
-    )
+    rates = each["units_per_s"]
+    rate = sums["units"] / sums["wall_s"]
+    half = np.exp(table["sample"].map(rate_half).astype("float64"))
     return table.assign(
         rate=rate,
         rate_low=rate / half,

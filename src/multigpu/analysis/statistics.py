@@ -34,10 +34,8 @@ def log_samples(
     apart_from = logs - logs.groupby(cells).transform("mean")
     each = apart_from.groupby([*cells, launches], dropna=False)
     size, total = each.size(), (apart_from**2).groupby(groups).sum()
-    count, between = (
-        size.groupby(level=0).size(),
-        (size * each.mean() ** 2).groupby(level=0).sum(),
-    )
+    count = size.groupby(level=0).size()
+    between = (size * each.mean() ** 2).groupby(level=0).sum()
     levels = 1 if boots is None else logs.groupby(cells).size().groupby(level=0).size()
     with np.errstate(divide="ignore", invalid="ignore"):
         of_launches = between / (count - levels)

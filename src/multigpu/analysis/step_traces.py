@@ -123,12 +123,10 @@ def trace_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
-    run, steps, device_s, quantities = (
-        record.run,
-        steps_of(trace),
-        _device_time(trace),
-        medians(trace),
-    )
+    run = record.run
+    steps = steps_of(trace)
+    device_s = _device_time(trace)
+    quantities = medians(trace)
     step_s = timed_step_s(record, paired=True)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)

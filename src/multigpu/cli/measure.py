@@ -81,13 +81,11 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, costs = (
-            [
-                Point(run, repeat, timeout_s=arguments.timeout)
-                for repeat in range(arguments.repeats or 1)
-            ],
-            {},
-        )
+        chosen = [
+            Point(run, repeat, timeout_s=arguments.timeout)
+            for repeat in range(arguments.repeats or 1)
+        ]
+        costs = {}
     else:
         grids = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
         planned = having(grids, parse_fields(arguments.fields))

@@ -213,10 +213,8 @@ def gradients(
     if EARLY:
         tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
-    total, product = (
-        tl.load(dbias + channel, inside)[None, :] / rows,
-        tl.load(dweight + channel, inside)[None, :] / rows,
-    )
+    total = tl.load(dbias + channel, inside)[None, :] / rows
+    product = tl.load(dweight + channel, inside)[None, :] / rows
     first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]

@@ -69,10 +69,8 @@ def main() -> None:
         with torch.cuda.device(device):
             times = []
             for _ in range(REPEATS + 3):
-                first, last = (
-                    torch.cuda.Event(enable_timing=True),
-                    torch.cuda.Event(enable_timing=True),
-                )
+                first = torch.cuda.Event(enable_timing=True)
+                last = torch.cuda.Event(enable_timing=True)
                 first.record()
                 action()
                 last.record()

@@ -75,11 +75,9 @@ class OneAddress(RendezvousHandler):
     def __init__(self, params: RendezvousParameters) -> None:
         address, _, port = params.endpoint.rpartition(":")
         self.address, self.port = address, int(port)
-        self.host, self.hosts, self.run_id = (
-            int(params.config["host"]),
-            params.max_nodes,
-            params.run_id,
-        )
+        self.host = int(params.config["host"])
+        self.hosts = params.max_nodes
+        self.run_id = params.run_id
         self.store: dist.Store | None = None
         self.rounds = 0
 

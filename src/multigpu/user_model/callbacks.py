@@ -41,12 +41,10 @@ class ThroughputCallback(keras.callbacks.Callback):
                 f"batch_size {batch_size}, samples {samples} and warmup_batches {warmup_batches}"
                 " must be positive"
             )
-        self.batch_size, self.samples, self.warmup_batches, self.clock = (
-            batch_size,
-            samples,
-            warmup_batches,
-            clock,
-        )
+        self.batch_size = batch_size
+        self.samples = samples
+        self.warmup_batches = warmup_batches
+        self.clock = clock
         self.batches: list[tuple[int, float, bool]] = []
         self._began, self._first = 0.0, 0
 

@@ -278,10 +278,8 @@ class Result:
         return ordered.drop(columns="doubted").reset_index(drop=True)
 
     def _says(self, name: str) -> str:
-        semantics, compared = (
-            find_placement(self[name].run.placement).semantics,
-            self.equivalence(name),
-        )
+        semantics = find_placement(self[name].run.placement).semantics
+        compared = self.equivalence(name)
         run = self[name].run
         if not semantics.facts.is_equal_training and run.devices > 1:
             return f"{semantics.kind}: trains something else"

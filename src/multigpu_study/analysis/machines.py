@@ -133,10 +133,8 @@ def energy_points(records: Iterable[Record]) -> pd.DataFrame:
         run, windows = record.run, record.measurement.energy if record.measurement else []
         window_s = min((window.window_s for window in windows), default=0.0)
         if window_s >= LEAST_ENERGY_S:
-            units, joules = (
-                sum(one.units for one in windows),
-                [one.end_j - one.start_j for one in windows],
-            )
+            units = sum(one.units for one in windows)
+            joules = [one.end_j - one.start_j for one in windows]
             power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
             job = (description_of(run).unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
             rows.append(

@@ -19,8 +19,6 @@ def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> 
         pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
     )
     first = within.groupby(family).min().sort_values(kind="stable")
-    times, least = (
-        pd.Series(np.arange(len(first), 0, -1), index=first.index),
-        pd.Series(holm(first.tolist()), index=first.index),
-    )
+    times = pd.Series(np.arange(len(first), 0, -1), index=first.index)
+    least = pd.Series(holm(first.tolist()), index=first.index)
     return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

@@ -70,10 +70,8 @@ def document_whole() -> pd.DataFrame:
     none. timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its
     profile's are: 50 steps on 1 to 4 GPUs.
     """
-    table, per_gpu = (
-        load_published("000_phases").set_index("gpus").rename_axis("devices"),
-        document_replicas(),
-    )
+    table = load_published("000_phases").set_index("gpus").rename_axis("devices")
+    per_gpu = document_replicas()
     found = table[[f"{part}_share" for part in PARTS]].assign(
         **{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")}
     )

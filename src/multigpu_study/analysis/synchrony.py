@@ -120,10 +120,8 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
     if curve := result.curve:
         row |= _ends(curve)
         if isinstance(e.problem, LinearRegression):
-            least, early = (
-                _built(e.problem).best_loss,
-                next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s),
-            )
+            least = _built(e.problem).best_loss
+            early = next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s)
             row |= {"excess_last": row["loss_last"] - least, "excess_early": early - least}
     return row
 
@@ -160,10 +158,8 @@ def _trained(record: AveragingRecord | DownpourRecord, **own: Any) -> dict[str, 
 
 def _by_feature(record: DownpourRecord, problem: RareFeatures) -> dict[str, Any]:
     """A run of Downpour whose features are read apart."""
-    e, read = (
-        record.experiment,
-        _built(problem).of_rare(np.array(record.parameters), np.array(record.rates)),
-    )
+    e = record.experiment
+    read = _built(problem).of_rare(np.array(record.parameters), np.array(record.rates))
     own = {
         "protocol": "downpour",
         "workers": e.replicas,

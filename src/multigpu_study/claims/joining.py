@@ -104,11 +104,9 @@ def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
     if not within_reach:  # what was measured too seldom may reach further
         return Joined("out of reach" if able and len(able) == len(settings) else "inconclusive")
     verdicts = [setting.verdict for setting in within_reach]
-    holds, fails, count = (
-        verdicts.count("holds"),
-        verdicts.count("does not hold"),
-        len(within_reach),
-    )
+    holds = verdicts.count("holds")
+    fails = verdicts.count("does not hold")
+    count = len(within_reach)
     most_hold, most_fail = 2 * holds > count, 2 * fails > count
     _, agree, seldom = support(contrast, settings, "does not hold")
     alone = fails == 1 and holds + fails < count and 2 * agree <= seldom

@@ -67,10 +67,8 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
         sides.append(
             own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own
         )
-    settings, counts = (
-        counterparts(sides),
-        {term.devices for term in contrast.terms if term.devices},
-    )
+    settings = counterparts(sides)
+    counts = {term.devices for term in contrast.terms if term.devices}
     if "devices" in settings:
         known = (
             settings["devices"].isin(contrast.counts)

@@ -91,10 +91,8 @@ class ContrastResult:
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
         """List remarks where the test says `overall`; several: name it if it is not so."""
-        reason, plain = (
-            self._reason(),
-            f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else "",
-        )
+        reason = self._reason()
+        plain = f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else ""
         if self.contrast.size and self.verdict == "does not hold":
             plain = f"of another size: not {stated(self.contrast)}"
         said = "; ".join(
@@ -225,10 +223,8 @@ class ContrastResult:
         noisy = [setting for setting in self.able if setting.noisy]
         if not noisy:
             return ""
-        wall, median = (
-            number(noisy[0].estimate, self.contrast),
-            number(noisy[0].by_median or math.nan, self.contrast),
-        )
+        wall = number(noisy[0].estimate, self.contrast)
+        median = number(noisy[0].by_median or math.nan, self.contrast)
         return (
             f"{_among(noisy, self.able)}host noise: {wall} by the wall clock, {median} by the"
             " median step"

@@ -98,10 +98,8 @@ def _contrast(fields: dict[str, Any], of: str) -> Contrast:
     )
     if fields.pop("scaling", False):
         (above,), (below,) = over, under
-        over, under = (
-            [above, below.model_copy(update={"devices": 1})],
-            [above.model_copy(update={"devices": 1}), below],
-        )
+        over = [above, below.model_copy(update={"devices": 1})]
+        under = [above.model_copy(update={"devices": 1}), below]
     if base := fields.pop("efficiency_over", None):
         under = [term.model_copy(update={"devices": base}) for term in over]
         fields |= {"per_device": True, "unit": "%"}

@@ -213,10 +213,8 @@ def _together(answers: Sequence[Answer]) -> Answer:
     """Join tests that must all hold; of a claim that does not, only what refutes it is said."""
     overall = all_of([(one.verdict, False) for one in answers])
     told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
-    figure, decidable = (
-        _joined(one.figure for one in answers),
-        sum(one.decidable for one in answers),
-    )
+    figure = _joined(one.figure for one in answers)
+    decidable = sum(one.decidable for one in answers)
     return _answer(
         overall,
         figure,
@@ -254,10 +252,8 @@ def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
 def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
     """The undecided frameworks with more settings than decided ones, or as many against them."""
     decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
-    count, fails = (
-        sum(answer.decidable for answer in decided),
-        {answer.verdict == "does not hold" for answer in decided},
-    )
+    count = sum(answer.decidable for answer in decided)
+    fails = {answer.verdict == "does not hold" for answer in decided}
     undecided = [
         (name, one, {one.leaning == "does not hold"})
         for name, one in answers.items()
@@ -284,26 +280,20 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     verdict = min((one.verdict for one in answers.values()), key=first.index)
     decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
     named = decided or {name: one for name, one in answers.items() if one.verdict == verdict}
-    told, why = (
-        {name: one.figure for name, one in answers.items() if one.figure},
-        _of_each({name: one.why for name, one in named.items()}),
-    )
+    told = {name: one.figure for name, one in answers.items() if one.figure}
+    why = _of_each({name: one.why for name, one in named.items()})
     if decided and (blocking := blocked_by(answers)):
         rest = f"{joined(blocking)}, measured in as many settings or more, leaves it open"
-        verdict, why = (
-            "inconclusive",
-            (
-                f"by {joined([*decided])} alone it is decided; {rest}:"
-                f" {'; '.join(answers[name].why for name in blocking)}"
-            ),
+        verdict = "inconclusive"
+        why = (
+            f"by {joined([*decided])} alone it is decided; {rest}:"
+            f" {'; '.join(answers[name].why for name in blocking)}"
         )
     elif verdict == "does not hold" and {one.verdict for one in decided.values()} != {verdict}:
-        verdict, why = (
-            "inconclusive",
-            (
-                "frameworks differ:"
-                f" {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
-            ),
+        verdict = "inconclusive"
+        why = (
+            "frameworks differ:"
+            f" {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
         )
     elif decided and (
         open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]

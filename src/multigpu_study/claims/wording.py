@@ -190,10 +190,8 @@ def overview(results: Sequence[ClaimResult], width: int) -> str:
     """Write a line a claim, how many have which verdict, and what is open."""
     broad, lines = max(map(len, VERDICTS)), []
     for one in results:
-        said, documents = (
-            f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}",
-            ", ".join(one.claim.documents),
-        )
+        said = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}"
+        documents = ", ".join(one.claim.documents)
         line = f"{said}  {documents:8}  {one.claim.sentence}"
         lines.append(line if len(line) <= width else line[: max(width - 1, 0)].rstrip() + "…")
     counts = Counter(one.verdict for one in results)

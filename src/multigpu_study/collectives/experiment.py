@@ -36,12 +36,10 @@ class Collectives(Experiment[CollectiveItem]):
     """All-reduces of one number of devices, in order, the largest number first."""
 
     path = "multigpu_study.collectives.experiment:COLLECTIVES"
-    item, store, cyclic, modules = (
-        CollectiveItem,
-        CollectiveStore,
-        False,
-        ("multigpu_study.collectives.bench",),
-    )
+    item = CollectiveItem
+    store = CollectiveStore
+    cyclic = False
+    modules = ("multigpu_study.collectives.bench",)
 
     def __init__(self) -> None:
         # method and form of execution: its other messages are not tried

@@ -138,11 +138,9 @@ def measure_part(
                 spread,
                 part.timeout_s,
             )
-    began, summary, steps = (
-        time.monotonic(),
-        Summary(),
-        RecordStore(store.root / paths.HOSTS_RUNS.name),
-    )
+    began = time.monotonic()
+    summary = Summary()
+    steps = RecordStore(store.root / paths.HOSTS_RUNS.name)
     for run in part.runs:
         if framework_version(run.framework) == "none":
             summary.troubles.append(

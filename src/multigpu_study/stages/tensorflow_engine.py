@@ -156,10 +156,8 @@ class StagesTrainer(Trainer):
             numbers = tf.identity(hyper)
             arriving: dict[str, list[tf.Tensor]] = {last: [1 / numbers[rules.TERMS]]}
             with tf.name_scope("kept"):
-                step, loss = (
-                    tf.cast(numbers[rules.STEP], tf.int64),
-                    outputs[last] / numbers[rules.TERMS],
-                )
+                step = tf.cast(numbers[rules.STEP], tf.int64)
+                loss = outputs[last] / numbers[rules.TERMS]
                 tf.raw_ops.ResourceScatterUpdate(
                     resource=self.losses[home].handle, indices=step, updates=loss
                 )

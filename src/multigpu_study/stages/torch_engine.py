@@ -80,12 +80,10 @@ class StagesTrainer(Trainer):
 
     def __init__(self, context: Context) -> None:
         # its parts are stages, not whole modules: nothing of the other trainers is built
-        self.context, self.devices, self.wire, self.replicas = (
-            context,
-            context.devices,
-            context.wire,
-            context.replicas,
-        )
+        self.context = context
+        self.devices = context.devices
+        self.wire = context.wire
+        self.replicas = context.replicas
         self.ranks = context.devices.ranks
         run = context.run
         self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)

@@ -216,12 +216,10 @@ class Classification:
     ) -> None:
         self.network, self.size, rows = network, network.size, description.rows
         self.batches = Batches(description, rows)
-        self.inputs, self.labels, self.test_inputs, self.test_labels = (
-            inputs[:rows],
-            labels[:rows],
-            inputs[rows:],
-            labels[rows:],
-        )
+        self.inputs = inputs[:rows]
+        self.labels = labels[:rows]
+        self.test_inputs = inputs[rows:]
+        self.test_labels = labels[rows:]
 
     def initial(self, seed: int = 0) -> np.ndarray:
         return self.network.initial(np.random.default_rng((seed, 2)))

@@ -41,13 +41,11 @@ def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
     try:
         with open(path, "rb") as file:
             header, content = json.loads(file.readline()), file.read()
-        form, expected, size, digest, step = (
-            header["format"],
-            header["sha256"],
-            header["bytes"],
-            header["digest"],
-            int(header["step"]),
-        )
+        form = header["format"]
+        expected = header["sha256"]
+        size = header["bytes"]
+        digest = header["digest"]
+        step = int(header["step"])
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):

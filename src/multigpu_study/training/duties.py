@@ -87,11 +87,9 @@ class CoverageAudit:
     def __init__(
         self, count: int, per_epoch: int, global_batch: int, audits: Sequence[EpochAudit]
     ) -> None:
-        self.count, self.per_epoch, self.allowed = (
-            count,
-            per_epoch,
-            per_epoch * global_batch - count,
-        )
+        self.count = count
+        self.per_epoch = per_epoch
+        self.allowed = per_epoch * global_batch - count
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()
         self.seen: dict[int, np.ndarray] = {}

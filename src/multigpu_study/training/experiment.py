@@ -45,11 +45,9 @@ class TrainingExperiment(Experiment[TrainingItem]):
     """Runs that are trained; a checkpoint that is there is gone on from."""
 
     path = "multigpu_study.training.experiment:TRAINING"
-    item, store, modules = (
-        TrainingItem,
-        TrainingStore,
-        ("multigpu_study.training.session", "torch._dynamo"),
-    )
+    item = TrainingItem
+    store = TrainingStore
+    modules = ("multigpu_study.training.session", "torch._dynamo")
 
     def open(self, item: TrainingItem, seat: WorkerContext) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)

@@ -235,11 +235,9 @@ class TrainingSession(Session):
     def _part(
         self, place: int, fault: str | None, end_hash: str, after: float | None
     ) -> dict[str, Any]:
-        replica, device, before = (
-            self.replicas[place],
-            self.devices.each[place],
-            self.energy_before[place],
-        )
+        replica = self.replicas[place]
+        device = self.devices.each[place]
+        before = self.energy_before[place]
         found = device.state()
         return {
             "fault": fault,
