@@ -295,15 +295,13 @@ class HeldOutCount:
         half = math.log(
             (self.high_s if miss > 0 else self.low_s) / self.predicted_s
         ) * math.copysign(1.0, miss)
-        return (
-            0.0
-            if miss == 0
-            else math.nan
-            if math.isnan(half)
-            else abs(miss) / half
-            if half > 0
-            else math.inf
-        )
+        if miss == 0:
+            return 0.0
+        if math.isnan(half):
+            return math.nan
+        if half > 0:
+            return abs(miss) / half
+        return math.inf
 
 
 def held_out(

@@ -18,11 +18,9 @@ def throughput(units: float, wall_s: float) -> float:
 def jitter(step_times_s: Sequence[float]) -> float:
     """J = 1.4826 median |t_i - median t|: robust deviation of step times, s (tf_cnn_benchmarks)."""
     times = np.asarray(step_times_s, dtype=float)
-    return (
-        float(MAD_TO_SIGMA * np.median(np.abs(times - np.median(times))))
-        if times.size
-        else float("nan")
-    )
+    if times.size:
+        return float(MAD_TO_SIGMA * np.median(np.abs(times - np.median(times))))
+    return float("nan")
 
 
 LAGS = 20

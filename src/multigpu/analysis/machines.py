@@ -28,14 +28,10 @@ def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
             "records": len(own),
         }
         found |= {"first_day": own[0].measured_at[:10], "last_day": own[-1].measured_at[:10]}
-        found |= {
-            "gpu_memory_gib": next(iter(machine.gpu_memory_gib), None) if machine.gpus else None
-        }
-        found |= {
-            "links": ", ".join(
-                dict.fromkeys(kind for row in machine.links for kind in row if kind != "self")
-            )
-        }
+        found["gpu_memory_gib"] = next(iter(machine.gpu_memory_gib), None) if machine.gpus else None
+        found["links"] = ", ".join(
+            dict.fromkeys(kind for row in machine.links for kind in row if kind != "self")
+        )
         found |= {name: packages.get(name, "") for name in VERSIONS} | {
             "nccl": next((packages[one] for one in packages if "nccl" in one), "")
         }

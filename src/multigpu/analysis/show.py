@@ -202,11 +202,9 @@ def of_machines(query: str, rows: pd.DataFrame) -> str:
     if query and 0 < len({*firsts}) <= MOST:
         return records_query(firsts)
     machines = dict.fromkeys(rows["machine"].dropna() if "machine" in rows else PAGE_MACHINE)
-    return (
-        f"{query}&machine={'|'.join(machines)}"
-        if query and machines and "machine=" not in query
-        else query
-    )
+    if query and machines and "machine=" not in query:
+        return f"{query}&machine={'|'.join(machines)}"
+    return query
 
 
 def explorer_link(query: str, text: str) -> str:

@@ -99,8 +99,6 @@ def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
 
 def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
     """How likely a ratio of mean squares is so large: of an F, or chi-squared over its freedom."""
-    return (
-        special.chdtrc(freedom, ratio * freedom)
-        if np.isscalar(other) and np.isinf(other)
-        else special.fdtrc(freedom, other, ratio)
-    )
+    if np.isscalar(other) and np.isinf(other):
+        return special.chdtrc(freedom, ratio * freedom)
+    return special.fdtrc(freedom, other, ratio)

@@ -93,11 +93,9 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
 def medians(trace: TraceSummary) -> dict[str, float]:
     """`step_quantities` of a trace: medians over steps, NaN where one is; {} if one is unknown."""
     found = [step_quantities(replicas) for replicas in steps_of(trace)]
-    return (
-        {name: float(np.median([one[name] for one in found])) for name in found[0]}
-        if all(found)
-        else {}
-    )
+    if all(found):
+        return {name: float(np.median([one[name] for one in found])) for name in found[0]}
+    return {}
 
 
 SPARSE_KERNEL = re.compile(

@@ -150,11 +150,9 @@ def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
     its backward lengthen the span and not the passes.
     """
     span = passes_span(replicas)
-    return (
-        None
-        if span is None
-        else span - max(time for step in replicas if (time := passes_time(step)) is not None)
-    )
+    if span is None:
+        return None
+    return span - max(time for step in replicas if (time := passes_time(step)) is not None)
 
 
 PARTS = ("compute", "communication", "host_copies", "host_work", "skew", "launching")

@@ -28,11 +28,9 @@ def named(column: str, value: Any) -> str:
     text = str(value)
     if column == "execution":
         return text.replace("_", " and ")
-    return (
-        label(text)
-        if column in ("placement", "base_placement")
-        else WORDS.get(column, {}).get(text, text)
-    )
+    if column in ("placement", "base_placement"):
+        return label(text)
+    return WORDS.get(column, {}).get(text, text)
 
 
 def missing(value: Any) -> bool:
@@ -143,11 +141,9 @@ def job_words(row: Any) -> str:
 
 def repeats_words(row: Any) -> str:
     """Repeats and launches ("n = 8 over 5 launches"), or "single run"."""
-    return (
-        "single run"
-        if row["n"] == 1
-        else f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
-    )
+    if row["n"] == 1:
+        return "single run"
+    return f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
 
 
 def number(value: Any) -> Any:

@@ -149,11 +149,9 @@ def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -
         for point in entry.points()
     ]
     known = [(took, said) for took, said in every if took is not None]
-    return (
-        sum(took for took, _ in known) / sum(said for _, said in known)
-        if len(known) >= KNOWN_AT_LEAST
-        else None
-    )
+    if len(known) >= KNOWN_AT_LEAST:
+        return sum(took for took, _ in known) / sum(said for _, said in known)
+    return None
 
 
 def affordable(

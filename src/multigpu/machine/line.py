@@ -29,11 +29,9 @@ def line_of(found: socket.socket, silence_s: float | None = None) -> Line:
     if silence_s is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         probe_s = max(1, round(silence_s / 4))
-        options |= {
-            "TCP_KEEPIDLE": probe_s,
-            "TCP_KEEPINTVL": probe_s,
-            "TCP_USER_TIMEOUT": round(1000 * silence_s),
-        }
+        options["TCP_KEEPIDLE"] = probe_s
+        options["TCP_KEEPINTVL"] = probe_s
+        options["TCP_USER_TIMEOUT"] = round(1000 * silence_s)
     for name, value in options.items():
         found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     found.setblocking(True)

@@ -46,11 +46,9 @@ class Held(NamedTuple):
             raise
 
     def __str__(self) -> str:
-        return (
-            str(self.path)
-            if self.packed is None
-            else f"{member_name(self.key, self.attempt)} in {self.path}"
-        )
+        if self.packed is None:
+            return str(self.path)
+        return f"{member_name(self.key, self.attempt)} in {self.path}"
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,9 @@ class Store(Generic[Kind]):
 
     def places(self) -> list[str]:
         """The folders below the root that may hold Records of this kind, in order."""
-        return (
-            sorted(path.name for path in self.root.iterdir() if path.is_dir())
-            if self.root.is_dir()
-            else []
-        )
+        if self.root.is_dir():
+            return sorted(path.name for path in self.root.iterdir() if path.is_dir())
+        return []
 
     def path(self, place: str, key: str, attempt: int = 0) -> Path:
         """Where this Record is written, and lies until it is packed."""
@@ -191,11 +187,9 @@ class Store(Generic[Kind]):
         """Why this cannot be the Record that lies there; "" if it can."""
         if (record.key, record.attempt) != (held.key, held.attempt):
             return f"it holds attempt {record.attempt} of {record.key!r}"
-        return (
-            ""
-            if (place := record.place) == held.path.parent.name
-            else f"it belongs into the folder {place!r}"
-        )
+        if (place := record.place) == held.path.parent.name:
+            return ""
+        return f"it belongs into the folder {place!r}"
 
     def __iter__(self) -> Iterator[Kind]:
         """Every Record, each key's latest readable attempt, by place and key; others are told."""

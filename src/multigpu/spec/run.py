@@ -194,11 +194,9 @@ class Run(Spec):
     @property
     def chosen_devices(self) -> tuple[int, ...]:
         """Which device each rank uses."""
-        return (
-            tuple(range(self.devices))
-            if self.device_ids is None
-            else tuple(int(part) for part in self.device_ids.split(","))
-        )
+        if self.device_ids is None:
+            return tuple(range(self.devices))
+        return tuple(int(part) for part in self.device_ids.split(","))
 
     @property
     def environment(self) -> dict[str, str]:

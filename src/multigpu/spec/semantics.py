@@ -97,11 +97,9 @@ class Semantics(Data):
 
     def sent_in(self, wire_dtype: str | None) -> Semantics:
         """The same where gradients travel in 16 bits (None: in their own type)."""
-        return (
-            Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype])
-            if wire_dtype and self == Semantics()
-            else self
-        )
+        if wire_dtype and self == Semantics():
+            return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype])
+        return self
 
     def on(self, devices: int) -> Semantics:
         """The same on so many devices: on one, replicas with own losses are one process."""

@@ -52,11 +52,9 @@ class ThroughputCallback(keras.callbacks.Callback):
     def samples_per_s(self) -> float:
         """Samples over seconds of all batches after the warm-up; NaN before there is one."""
         counted = [(samples, seconds) for samples, seconds, warming in self.batches if not warming]
-        return (
-            throughput(sum(n for n, _ in counted), sum(s for _, s in counted))
-            if counted
-            else float("nan")
-        )
+        if counted:
+            return throughput(sum(n for n, _ in counted), sum(s for _, s in counted))
+        return float("nan")
 
     @property
     def batch_samples_per_s(self) -> list[float]:

@@ -44,11 +44,9 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
     # nobody has made a model of Keras who has not imported it by now
     keras = sys.modules.get("keras")
     found = made if isinstance(made, type) else type(made)
-    return (
-        "tensorflow"
-        if keras and issubclass(found, keras.Model) and keras.backend.backend() != "torch"
-        else "torch"
-    )
+    if keras and issubclass(found, keras.Model) and keras.backend.backend() != "torch":
+        return "tensorflow"
+    return "torch"
 
 
 def begun(

@@ -62,10 +62,8 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
             "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
         }
         if base is not None and base.result is not None and any(base.result.batch_times_s):
-            row |= {
-                "predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s,
-                "base": base.key,
-            }
+            row["predicted_per_s"] = e.gradients_per_update / predict(e, base).update_time_s
+            row["base"] = base.key
         rows.append(row)
     places = ("machine", "problem", "workers", "straggler_s")
     rows.sort(

@@ -107,16 +107,12 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
             strict=True,
         )
     )
-    row |= {
-        "update_time_s": result.update_time_s,
-        "gradient_time_s": result.update_time_s / k,
-        "end_s": result.end_s,
-    }
-    row |= {
-        "staleness": result.staleness.mean,
-        "staleness_of_n_k": result.staleness.mean * k / p,
-        "applied": result.gradients,
-    }
+    row["update_time_s"] = result.update_time_s
+    row["gradient_time_s"] = result.update_time_s / k
+    row["end_s"] = result.end_s
+    row["staleness"] = result.staleness.mean
+    row["staleness_of_n_k"] = result.staleness.mean * k / p
+    row["applied"] = result.gradients
     if curve := result.curve:
         row |= _ends(curve)
         if isinstance(e.problem, LinearRegression):

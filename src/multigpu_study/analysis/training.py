@@ -53,15 +53,11 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
         row |= {name: getattr(m, name) for name in MEASURED} | {
             name: m.final(name) for name in ("accuracy", "bleu")
         }
-        row |= {
-            "step_time_s": m.train_s / m.steps,
-            "units_per_s": m.units / m.train_s,
-            "flags": ", ".join(m.flags),
-        }
-        row |= {
-            "epochs": training.epochs or _epoch(m, m.steps),
-            "last_loss": float(np.mean(m.loss[-max(1, len(m.loss) // 10) :])),
-        }
+        row["step_time_s"] = m.train_s / m.steps
+        row["units_per_s"] = m.units / m.train_s
+        row["flags"] = ", ".join(m.flags)
+        row["epochs"] = training.epochs or _epoch(m, m.steps)
+        row["last_loss"] = float(np.mean(m.loss[-max(1, len(m.loss) // 10) :]))
     return row
 
 

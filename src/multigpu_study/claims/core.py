@@ -146,11 +146,9 @@ class Contrast(Data):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        return (
-            (self.bound, 1 / self.bound)
-            if self.direction in ("within", "outside")
-            else (self.bound,)
-        )
+        if self.direction in ("within", "outside"):
+            return (self.bound, 1 / self.bound)
+        return (self.bound,)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -245,11 +243,9 @@ class Claim(Data):
 
     @property
     def digest(self) -> str:
-        return (
-            digest_of(one.model_dump(mode="json") for one in self.predicates)
-            if self.predicates
-            else ""
-        )
+        if self.predicates:
+            return digest_of(one.model_dump(mode="json") for one in self.predicates)
+        return ""
 
     @property
     def takes(self) -> str:

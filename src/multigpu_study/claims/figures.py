@@ -104,8 +104,6 @@ def spread(settings: Sequence[Setting], contrast: Contrast) -> str:
 
 def seldom(settings: Sequence[Setting]) -> str:
     """How often settings were measured that have too few repeats to decide."""
-    return (
-        "measured once"
-        if all(setting.n == 1 for setting in settings)
-        else "measured too seldom to decide"
-    )
+    if all(setting.n == 1 for setting in settings):
+        return "measured once"
+    return "measured too seldom to decide"

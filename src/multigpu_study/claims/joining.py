@@ -54,15 +54,13 @@ def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setti
         )
         if setting.ceiling is not None and setting.ceiling < contrast.bound:
             return "out of reach"
-        return (
-            "inconclusive"
-            if setting.noisy
-            else "holds"
-            if held
-            else "does not hold"
-            if failed
-            else "inconclusive"
-        )
+        if setting.noisy:
+            return "inconclusive"
+        if held:
+            return "holds"
+        if failed:
+            return "does not hold"
+        return "inconclusive"
 
     return [
         setting.model_copy(update={"verdict": ruled(contrast, setting)})

@@ -64,11 +64,9 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
     if entry.data == "none" and not older:
         return BEFORE
     said = UNKNOWN if entry.data == "not known" else AFTER
-    return (
-        f"{said} ({older} of {len(measured_at)} Records are older)"
-        if 0 < older < len(measured_at)
-        else said
-    )
+    if 0 < older < len(measured_at):
+        return f"{said} ({older} of {len(measured_at)} Records are older)"
+    return said
 
 
 def decided_before_data(results: Iterable[ClaimResult]) -> tuple[int, int]:

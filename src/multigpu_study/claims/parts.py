@@ -78,16 +78,14 @@ class ContrastResult:
             any(field == "model" and len(values) == 1 for field, values in pinned)
             or "model" in self.contrast.varied
         )
-        return (
-            figure(
+        if ordered:
+            return figure(
                 ordered,
                 self.contrast,
                 self.few if self.able else [],
                 () if one_model else ("model",),
             )
-            if ordered
-            else ""
-        )
+        return ""
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
         """List remarks where the test says `overall`; several: name it if it is not so."""

@@ -208,10 +208,8 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
         own: dict[str, Any] = {
             name: value for name, value in one.items() if name in Setting.model_fields
         }
-        own |= {
-            "framework": fields.get("framework", ""),
-            "record_keys": sorted(set().union(*(keys[point] for point in points))),
-        }
+        own["framework"] = fields.get("framework", "")
+        own["record_keys"] = sorted(set().union(*(keys[point] for point in points)))
         settings.append(
             Setting(contrast=contrast.label, fields=fields, verdict="inconclusive", **own)
         )

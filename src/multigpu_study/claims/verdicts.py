@@ -179,11 +179,9 @@ def flagged(flags: pd.Series) -> str:
         words.append(
             str(kind).replace("{}", f"up to {largest}" if of_kind.nunique() > 1 else largest)
         )
-    return (
-        f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})"
-        if words
-        else ""
-    )
+    if words:
+        return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})"
+    return ""
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -242,11 +240,9 @@ def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
     sizes = {verdict for verdict, size in verdicts if size}
     if overall == "holds" and sizes & {"does not hold", "out of reach", "holds here only"}:
         return "holds here only"
-    return (
-        "inconclusive"
-        if overall == "holds" and sizes & {"inconclusive", "not yet measured"}
-        else overall
-    )
+    if overall == "holds" and sizes & {"inconclusive", "not yet measured"}:
+        return "inconclusive"
+    return overall
 
 
 def blocked_by(answers: Mapping[str, Answer]) -> list[str]:

@@ -51,11 +51,9 @@ def of_models(settings: Sequence[Setting]) -> str:
     """Name these settings' models, " of ResNet-50 v1.5 and VGG-16", or count them; "" of none."""
     if not (models := sorted(models_of(setting.fields for setting in settings) - {"None", ""})):
         return ""
-    return (
-        f" of {joined([MODELS.get(model, model) for model in models])}"
-        if len(models) <= LISTED
-        else f" of {len(models)} models"
-    )
+    if len(models) <= LISTED:
+        return f" of {joined([MODELS.get(model, model) for model in models])}"
+    return f" of {len(models)} models"
 
 
 def settings_named(

@@ -242,8 +242,6 @@ class Bench:
         error = float(((self.tensor[head].double() - wanted) / wanted).abs().max())
         # a call that was left out halves them at least
         allowed = min(0.4, (self.run.calls + 1) * self.size * rounding)
-        return (
-            None
-            if error <= allowed
-            else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
-        )
+        if error <= allowed:
+            return None
+        return f"after {self.run.calls} calls values are off by {error:.2g} of themselves"

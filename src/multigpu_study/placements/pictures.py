@@ -41,11 +41,9 @@ def in_words(placement: Placement) -> str:
         "gpu0": "on the first GPU",
         "balanced": "dealt out over the GPUs, each variable whole",
     }
-    homes |= {
-        "sharded": "sharded, a stretch on each GPU",
-        "sections": "with their layers, spread over the GPUs",
-        "split": "cut over the GPUs",
-    }
+    homes["sharded"] = "sharded, a stretch on each GPU"
+    homes["sections"] = "with their layers, spread over the GPUs"
+    homes["split"] = "cut over the GPUs"
     compute = {"sections": "each GPU its layers", "split": "each GPU its part of every layer"}.get(
         placement.compute, "on every GPU"
     )

@@ -138,11 +138,9 @@ def _text(value: Any) -> str:
         return ",".join(map(_text, value))
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         return ""
-    return (
-        str(value).lower()
-        if isinstance(value, bool) or type(value).__name__ == "bool_"
-        else str(value)
-    )
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return str(value).lower()
+    return str(value)
 
 
 def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:

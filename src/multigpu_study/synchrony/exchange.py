@@ -47,11 +47,9 @@ class SharedMemory:
 
 def arithmetic_of(server_device: str) -> Arithmetic:
     """Of an Experiment's `server_device`."""
-    return (
-        ON_HOST
-        if server_device == "host"
-        else importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
-    )
+    if server_device == "host":
+        return ON_HOST
+    return importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
 
 
 def open_exchange(experiment: ProtocolExperiment, problem: Problem | None) -> SharedMemory:

@@ -280,11 +280,9 @@ class ProtocolExperiment(ExperimentBase):
     @property
     def gpus(self) -> int:
         """That it needs: one a worker, one of them for a server on a GPU."""
-        return (
-            self.workers
-            if getattr(self.problem, "device", "cpu") == "cuda"
-            else int(self.server_device == "cuda")
-        )
+        if getattr(self.problem, "device", "cpu") == "cuda":
+            return self.workers
+        return int(self.server_device == "cuda")
 
     def times_of(self, worker: int) -> StepTimes:
         return StepTimes(

@@ -30,15 +30,12 @@ def simulated_again(record: SynchronyRecord) -> tuple[str, bool]:
         *((new.loss, was.loss) for new, was in zip(result.curve[-1:], old.curve[-1:], strict=True)),
     ]
     near = all(math.isclose(new, was, rel_tol=1e-6) for new, was in ends)
-    how = (
-        "the same bits"
-        if same
-        else (
-            "the same to a millionth"
-            if near
-            else f"ends at {result.end_s:.6g} s, not {old.end_s:.6g}"
-        )
-    )
+    if same:
+        how = "the same bits"
+    elif near:
+        how = "the same to a millionth"
+    else:
+        how = f"ends at {result.end_s:.6g} s, not {old.end_s:.6g}"
     return f"{record.key}: {how}", same or near
 
 

@@ -51,11 +51,9 @@ def update_time_s(
             k * law.mean_s / workers if protocol == "k_batch_sync" else law.order_mean_s(k, workers)
         )
     if law.kind == "constant":
-        return (
-            law.time_s * -(-k // workers)
-            if protocol == "k_batch_sync"
-            else law.time_s / (workers // k)
-        )
+        if protocol == "k_batch_sync":
+            return law.time_s * -(-k // workers)
+        return law.time_s / (workers // k)
     return None
 
 

@@ -64,11 +64,9 @@ class History(Data):
 
 def figures(value: Any, digits: int = 7) -> Any:
     """A number, or those of a list, with so many significant digits."""
-    return (
-        [figures(each, digits) for each in value]
-        if isinstance(value, list)
-        else float(f"{value:.{digits}g}")
-    )
+    if isinstance(value, list):
+        return [figures(each, digits) for each in value]
+    return float(f"{value:.{digits}g}")
 
 
 def _figures_of(each: Evaluation) -> dict[str, Any]:

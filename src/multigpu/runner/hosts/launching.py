@@ -112,13 +112,11 @@ def link_speed(address: str) -> str:
     """Of the link behind an address, as the kernel knows it."""
     stats = psutil.net_if_stats().get(_interface_of(address) or "")
     speed = stats.speed if stats else 0
-    return (
-        "link of unknown speed"
-        if not 0 < speed < 2**16 * 16
-        else f"{speed / 1000:g} Gbit/s"
-        if speed >= 1000
-        else f"{speed} Mbit/s"
-    )
+    if not 0 < speed < 2**16 * 16:
+        return "link of unknown speed"
+    if speed >= 1000:
+        return f"{speed / 1000:g} Gbit/s"
+    return f"{speed} Mbit/s"
 
 
 def libraries_environment(address: str) -> dict[str, str]:
