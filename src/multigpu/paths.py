@@ -88,7 +88,6 @@ LIBRARIES = tuple(
     }
 )
 
-
 PACKAGE = str(Path(__file__).resolve().parent)
 
 

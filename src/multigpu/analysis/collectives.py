@@ -26,7 +26,6 @@ MEASURED = tuple(
 SHORT_BYTES = 2**10
 """A message that takes as long as an empty one, yet has an element for every process: latency."""
 
-
 COLUMNS = columns("collectives")
 """A row a Record."""
 OF_RUN = [name for name in COLUMNS if name in CollectiveRun.model_fields]

@@ -31,7 +31,6 @@ from multigpu.workloads import description_of, workloads
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
 
-
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
 
 DRAWS = 200

@@ -94,7 +94,6 @@ _LINKED = re.compile(
 )
 """What can be pointed at and leads somewhere: its title is the name of its link, too."""
 
-
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 """Coordinates keep two decimals: further ones are not seen and differ between processors."""

@@ -88,7 +88,6 @@ SAYS = _said("way")
 OF_A_JOB = _said("job")
 """Of each field that says what is trained, or how long it was measured: a value in words."""
 
-
 USUAL = {
     "per_device": "a process per device",
     "own": "own buckets",

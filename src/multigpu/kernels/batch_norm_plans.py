@@ -13,7 +13,6 @@ import torch
 # together
 MOST_SHARES = 128
 
-
 PART = 64  # shares that it reads at once
 
 
@@ -32,7 +31,6 @@ class TilePlan:
 
 
 MOMENTS, SUMS = TilePlan(4096, 8, stages=4, programs=2), TilePlan(4096, 4, stages=4, programs=4)
-
 
 NORMALISE = GRADIENTS = TilePlan(2048, 4, tiles=2)
 

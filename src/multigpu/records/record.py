@@ -20,7 +20,6 @@ from multigpu.spec.schema import Data
 TIMING_VERSION = 1
 """Enters every Record's key. Raise it when a figure's meaning changes: old and new stay apart."""
 
-
 # a flag, after the number: it concerns a Record's peak, not its times
 HELD_FLAG = " GiB were allocated before the Run began"
 

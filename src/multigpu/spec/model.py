@@ -15,7 +15,6 @@ from multigpu.spec.run import Run
 Unit = Literal["words", "images", "reviews", "samples", "tokens"]
 """What throughput counts. A review: a row with both texts; a sample: a row of made-up input."""
 
-
 LSTM_PASSES = 36
 """Times an LSTM cell's width that one position passes through memory at least. Forward its input
 (1), the product with it (8), the gates kept for backward (4), cell and hidden state (2): 15.

@@ -64,7 +64,6 @@ FACTS: dict[Kind, Facts] = {
     ),
 }
 
-
 WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
 """How far gradients in 16 bits may lead from the global batch in three steps (norm of the
 difference over norm of the update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or

@@ -30,7 +30,6 @@ from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variab
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
 
-
 WHOLE_S = 10.0  # that a pass of a whole batch may take; if longer, few samples are examined
 REACHED_S = 5.0  # after which no further batch is looked through for gradients
 CONFIRMED_S = 5.0  # after which no further step is compared with plain PyTorch

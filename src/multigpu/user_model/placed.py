@@ -19,7 +19,6 @@ from multigpu.workloads.own.description import Described
 ONE = "one device"
 """What the baseline is called among placements."""
 
-
 USUAL = ("eager", "graph")
 """Forms of execution that a placement's name does not tell."""
 

@@ -18,7 +18,6 @@ from multigpu.workloads.base import Workload
 if TYPE_CHECKING:
     from multigpu.spec.run import Run
 
-
 FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
 
 

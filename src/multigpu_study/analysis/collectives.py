@@ -68,7 +68,6 @@ WIRE_SHARE = 1448 / 1514
 with time stamps take 66 of 1,514.
 """
 
-
 HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "compute_ms")
 
 

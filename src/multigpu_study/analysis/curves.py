@@ -13,14 +13,11 @@ from multigpu_study.analysis.columns import columns
 WINDOW = 10
 """Points that are averaged before curves are compared: all runs share one batch's noise."""
 
-
 ALLOWED = 3.0
 """A placement may lie so many times as far from the fp64 curve as fp32 led the reference."""
 
-
 ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
 """How large an error of rounding is in a precision, over fp32's (53 bits against 24)."""
-
 
 PANEL = tuple(columns("curve_panel"))
 """What runs share whose curves are compared."""

@@ -40,9 +40,7 @@ PLAIN = {
 }
 """Fields that an ordinary Run may set."""
 
-
 JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
-
 
 STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
 

@@ -19,10 +19,8 @@ from multigpu_study.synchrony.theory import predict
 TARGET_ERROR = 0.05
 """Test error, the time to which tells how fast Downpour SGD learns."""
 
-
 SERVERS = ("host", "cpu", "cuda")
 """Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
-
 
 ALIKE = ("machine", "problem", "workers", "server_device")
 """What a run has in common with the one that its prediction begins from."""

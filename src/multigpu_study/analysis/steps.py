@@ -132,13 +132,10 @@ STEPS = 10
 precision part as far as two precisions.
 """
 
-
 JOB, WAY = (tuple(columns(frame)) for frame in ("parity_job", "parity_way"))
-
 
 DRAWN = ("cnn", "stacks")
 """Workloads whose synthetic batches each framework draws by its own generator."""
-
 
 PLAIN = {"framework": "torch", "placement": "ddp", "execution": "eager", "precision": "fp32"}
 """Of the Run that gives a job's reference."""

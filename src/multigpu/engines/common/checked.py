@@ -12,7 +12,6 @@ from multigpu.workloads import description_of, optimizer_of
 STEPS = 3
 SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
 
-
 TOLERANCE = {
     ("fp64", "sgd"): 1e-8,
     ("fp64", "adam"): 1e-5,
@@ -22,7 +21,6 @@ TOLERANCE = {
 """How far variables may be from the reference's over how far it moved, by precision and rule (Adam
 errs at next to no gradient).
 """
-
 
 EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
 """In the environment of a launch: the ways (`way_of`) that an earlier one compared, by digest."""

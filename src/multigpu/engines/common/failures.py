@@ -5,13 +5,10 @@ from multigpu.spec.errors import JobError, Unsupported, own_line
 
 Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 
-
 # names of the classes, of PyTorch, TensorFlow and Python
 MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
 
-
 MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")
-
 
 LOST_PEER = (
     "connection closed by peer",
@@ -23,7 +20,6 @@ LOST_PEER = (
     "gloo",
 )
 """Words in the errors of a collective whose other end is gone: an echo, not a cause."""
-
 
 CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone
 

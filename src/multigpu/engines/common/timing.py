@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from multigpu.spec.run import Run
 
-
 # the host's clock and the device's events may differ by this share of the window before a Record is
 # flagged
 DISAGREEMENT = 0.01

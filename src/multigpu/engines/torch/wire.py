@@ -17,7 +17,6 @@ from multigpu.engines.torch.devices import Devices
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-
 # stands in a `Copy` for a tensor that another process has
 ELSEWHERE = torch.empty(0, device="meta")
 

@@ -12,10 +12,8 @@ from multigpu.spec.model import Variable
 
 Shape = tuple[int, ...]
 
-
 Pads = tuple[int, int, int, int]
 """Rows and columns added at the (top, bottom, left, right)."""
-
 
 NO_PADS: Pads = (0, 0, 0, 0)
 

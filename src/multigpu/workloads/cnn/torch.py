@@ -242,7 +242,6 @@ MAKERS: dict[type[net.Layer], Callable[[Any, net.Shape], nn.Module]] = {
 }
 """Layer -> its module, given the shape of its input; `parts` makes `Relu`."""
 
-
 Values = dict[str, Tensor]
 
 

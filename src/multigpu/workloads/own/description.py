@@ -18,7 +18,6 @@ FOLDERS = "MULTIGPU_JOBS"
 PREFIX = "model."
 """Before the user's own names of parameters."""
 
-
 Leaves = list[tuple[tuple[int, ...], str]]
 """Of each tensor of a batch, a sample's shape and the type."""
 

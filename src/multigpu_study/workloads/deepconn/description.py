@@ -206,7 +206,6 @@ def stage_arrays(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np
 Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
 """From the stage's variables, the outputs and the arrays that it reads to its output."""
 
-
 Layer = Callable[..., Any]
 
 
