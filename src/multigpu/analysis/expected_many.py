@@ -19,11 +19,10 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
     rows, today = [], datetime.now(UTC).date().isoformat()
     for run in {run.digest: run for run in planned if not run.traced_steps}.values():
         fields = run.model_dump(exclude_defaults=True)
-        if (
-            found := expected(
-                runs, {name: value for name, value in fields.items() if name not in LENGTH}
-            )
-        ) is not None:
+        found = expected(
+            runs, {name: value for name, value in fields.items() if name not in LENGTH}
+        )
+        if found is not None:
             told = " ".join(command_of(fields).split()[4:])
             known = {"fields": told, "run": run.digest, "foretold_on": today}
             rows.append({**known, **found.as_dict(), "efficiency": found.scaling})

@@ -53,9 +53,8 @@ def records_command(arguments: argparse.Namespace) -> int:
     if arguments.share:
         return _share(arguments)
     if key := arguments.trace_summary:
-        if (
-            record := next((record for record in read_from(arguments) if record.key == key), None)
-        ) is None:
+        record = next((record for record in read_from(arguments) if record.key == key), None)
+        if record is None:
             raise ValueError(
                 f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`"
             )

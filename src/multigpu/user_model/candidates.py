@@ -56,9 +56,8 @@ def steps_for(
     """How many steps a Run times: those of the comparison in this folder, so that it goes on, or
     else what a slice of the budget allows.
     """
-    if known := [
-        run for run in kept_runs(folder, described.name) if run.device_type == device_type
-    ]:
+    known = [run for run in kept_runs(folder, described.name) if run.device_type == device_type]
+    if known:
         return known[0].timed_steps
     expected_s = described.step_here_s * devices * OF_PASSES
     if device_type == "cuda":

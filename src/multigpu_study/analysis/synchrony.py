@@ -243,10 +243,8 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
     )
     rows = []
     for workers, own in known.groupby("workers"):
-        if (
-            min(count := own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0))
-            < 2
-        ):
+        count = own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0)
+        if min(count) < 2:
             continue
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
             each = log_samples(own[column], own["protocol"], own["key"])
