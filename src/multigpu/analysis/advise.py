@@ -27,13 +27,11 @@ from multigpu.machine.machine import this_machine
 @dataclass(frozen=True, eq=False)
 class Advice:
     """A ranking of one job on one machine.
-    ranked: points, the fastest first, with kind and training (their semantics, named and in words),
-        standing and of_best (_low, _high).
+    ranked: points, the fastest first, with kind and training (in words), standing and of_best.
     best: the row to take; None: none trains the global batch's model. single: one device at its
         best with at least the kernels of `best`, where it is another point; replicas: independent
         replicas with these kernels, where no device alone was measured with them.
-    over_single: the rate of `best` over that of one device (of one replica). failed: points that
-        were tried and not measured.
+    over_single: `best`'s rate over that of one device. failed: points tried and not measured.
     """
 
     ranked: pd.DataFrame

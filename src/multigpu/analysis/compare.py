@@ -156,8 +156,7 @@ def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
-    """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
-    baseline was not measured.
+    """Put three baselines beside each point: ratios with `_low` and `_high` (95%), NaN without one.
 
     speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
         least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
@@ -165,8 +164,7 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         kernels, the number of devices times `of_independent`, and "independent replicas".
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak
         and strong scaling are the same there.
-    of_independent: over independent replicas on as many devices, done the same way: what merging
-        and moving cost on this host.
+    of_independent: over as many independent replicas, done alike: what merging and moving cost.
     """
     points = points.reset_index(drop=True)
     ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]

@@ -50,8 +50,7 @@ class Explanation:
         device), independent (replicas that share nothing on as many devices), kept (batches that
         stay on the device): the counterpart's row with ratio (the point's rate over it) and
         of_ideal (over the devices too where the counterpart is one device), each with bounds.
-    parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced.
-        traces: keys of the traced Runs.
+    parts: of the step ("compute" and `WAITS`), which add up; None: not traced. traces: their keys.
     bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of
         `faster`. trace: the command that traces the point, "" where one was. alone_s: what the
         device computes in such a step of independent replicas; None where none was traced.

@@ -211,8 +211,7 @@ def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_study(records: str = "data", machine: str = "") -> Study:
-    """The study in the folder `records`, as a page of this machine sees it; of a machine that is
-    not there, the richest speaks.
+    """The study in the folder `records`, as a page of this machine sees it, or else of the richest.
 
     records: a folder as `--records` names one: of several kinds, or of Runs alone.
     """

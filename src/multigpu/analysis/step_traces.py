@@ -1,5 +1,4 @@
-"""Summarise traces of a placement inside one model: document 000's profile of a step, a row a
-traced Run, and nvprof's table.
+"""Summarise traces of a placement inside one model: document 000's profile, and nvprof's table.
 
 The profile is by the document's own definitions: a phase is from its first operation's start to its
 last one's end. Forward ends with the loss and backward begins with its gradient, on each GPU;

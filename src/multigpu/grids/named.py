@@ -155,8 +155,7 @@ def fed_s(run: Run) -> float:
 
 def launches_s(run: Run) -> float:
     """Estimate document 000's model: a start, and launches by the cores (TensorFlow builds a loop's
-    graph in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37
-    thousand kernels a replica).
+    graph in 6 s, and a step on four H200s in 0.35 s; PyTorch launches 37 K kernels a replica).
     """
     tensorflow, loop = run.framework == "tensorflow", run.recurrence == "stepwise"
     start = (8.0 if tensorflow else 2.5) + (

@@ -48,8 +48,7 @@ class EntrySettings(Data):
         million of its parameters add to it; cost: what else does, by the name of an estimate.
     when: names of conditions of its kind that points must meet.
     whatever_devices: points stay in a grid that is measured on other numbers of devices.
-    repeats: how often each point is measured, over launches as headline points are; or launches:
-        which launch measures each repeat.
+    repeats: how often each point is measured, as headline points are; or launches: of each repeat.
     first_repeat: the number of the first (`Planned`).
     only, without: combinations kept, and left out: those with all fields of one of these.
     trace: so many further steps of a twin of the point are traced (true: three). compare: whether a

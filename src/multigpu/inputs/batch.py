@@ -28,8 +28,7 @@ class Batch:
     """One replica's shard of one step, the `rank`th of `len(loss_terms)`.
     arrays: name -> array (integers int64, images float32, NCHW) or `Draw`. Images of uint8 are
         pixels of 0 .. 255, NHWC, which the engine normalises on its device (`Run.image_dtype`).
-    units: words, images or rows of reviews as the documents count them (padding left out);
-        padded_units: with padding.
+    units: words, images or rows of reviews as documents count them; padded_units: with padding.
     loss_terms: of each shard of this step, the terms that its loss sums (words, images, rows).
     lookups: of each shard of this step, embedding variable -> rows it looks up, padding included.
     """
@@ -112,8 +111,7 @@ class Feeding(ABC, Generic[Given]):
     on the devices with `mode` None.
     mode: "arrays", "strings": copied when the step asks. "pipeline": one step ahead, by another
         thread (also where nothing repeats).
-    ranks: of the shards of one step. waits: step -> seconds until the host had what the step is
-        given; empty where that is kept.
+    ranks: of the shards of one step. waits: step -> seconds until the host had its batch, if any.
     """
 
     ranks: tuple[int, ...]

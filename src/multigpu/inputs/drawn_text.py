@@ -119,8 +119,7 @@ class DrawnText(Source):
     """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special
     entries, by (seed, step, rank) alone. Under batching "shared" all ranks take the buckets that
     rank 0 draws, under "fixed" every sentence draws its own.
-    words: of every sentence and side; None: drawn by the law. means: every sentence has its
-        bucket's mean length instead.
+    words: of every sentence and side; None: by the law. means: each has its bucket's mean length.
     """
 
     period: int

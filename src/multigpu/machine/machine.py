@@ -41,8 +41,7 @@ EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
 class Machine(Data):
     """The facts of a machine that do not change while a sweep runs; links: as the driver says.
-    hosts, processes_per_host, network: of several hosts that are one machine (`machine.cluster`);
-        all else is of one of them.
+    hosts, processes_per_host, network: of several hosts as one machine; all else is one of them's.
     """
 
     name: str

@@ -139,8 +139,7 @@ def library_folders(site: Iterable[str | Path]) -> list[Path]:
     """Folders with shared libraries of the `nvidia` packages in these folders of packages (as
     `sys.path`), in the order to search them. A generation's common folder comes last: CUDA 12 and
     13 both have a libcusparse.so.12, and TensorFlow needs CUDA 12's. It stays, since PyTorch's
-    cuDNN opens libraries from it. Asked for files: an `nvidia/__init__.py` of CUDA 12 would hide
-    the others from an import.
+    cuDNN opens libraries from it. As files: an `nvidia/__init__.py` of CUDA 12 would hide others.
     """
     roots = list(dict.fromkeys(Path(folder).resolve() / "nvidia" for folder in site))
     found = [

@@ -20,8 +20,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 class Kept(Data):
     """A Record of some kind, written once and never edited.
-    key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier
-        ones and is the one that is read.
+    key: the name of what was measured (`key_of`); attempt: the latest one beside others is read.
     measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of
         its package ("" in older Records).
     """

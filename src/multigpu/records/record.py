@@ -42,13 +42,11 @@ class Equivalence(Data):
 
 
 class Measurement(Data):
-    """The figures of one Run by clocks and counters. Lists by rank have one entry a replica; those
-    by step begin with warm-up steps.
+    """The figures of one Run by clocks and counters, by rank, or by step (which has warm-up first).
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock
         of every throughput.
-    units: words, images or rows of reviews of all replicas over the timed steps, padding left out;
-        padded_units: padding included.
+    units: words, images or rows of reviews of all replicas, padding out; padded_units: padding in.
     step_time_s: [rank][step] from device events. event_time_s: by rank, around all timed steps.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a
         step lasts until the host has dispatched it, and the last of a window until every device has
@@ -63,15 +61,13 @@ class Measurement(Data):
     startup_s: from the start of the slowest worker's process to its first Run, with what was
         imported before it was forked, but for a restart, which imports nothing. build_s, warmup_s,
         total_s: until the model stands, all warm-up steps, everything.
-    skipped_steps: warm-up steps and timed steps whose update was left out because a gradient
-        overflowed (None: none could be).
+    skipped_steps: steps (warm-up, timed) not updated because a gradient overflowed, or None.
     input_wait_s: [rank][step] host time until the step had its batch; empty: all on devices.
     ready_step_s: a step of a user's own model on batches that lay on the device before it began,
         the slowest rank's; None: not measured, since input takes next to nothing of a step.
     launch_s: host time of one small kernel's launch right after the timed steps, the slowest
         replica's; None: not measured, as on a CPU.
-    energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
-        steps, which follow the timed ones.
+    energy: by rank, of a window of further steps, if asked for. trace: of traced steps, after all.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
     untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler
         ever was (`reading`).

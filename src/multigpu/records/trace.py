@@ -107,8 +107,7 @@ class ReplicaTrace(Data):
     launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the
         device, None on CPUs. Nothing starts before it is launched: a negative value is by how much
         the two clocks are apart at least.
-    device_time_s: sum over all that its device did in the traced steps, as nvprof's "GPU
-        activities"; None in older Records.
+    device_time_s: sum over all that its device did in the traced steps; None in older Records.
     """
 
     rank: int

@@ -1,5 +1,4 @@
-"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so
-that a notebook never imports torch.
+"""The launcher's own process: torch's elastic agent, so that a notebook never imports torch.
 
 Workers that use PyTorch are forked from it, which has imported what they need and touches no GPU: a
 start, or a restart after a fault, costs milliseconds. Those that use TensorFlow are commands of

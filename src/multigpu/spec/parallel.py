@@ -18,8 +18,7 @@ class ParallelDims:
     """Degrees of parallelism of a Run; their product is its number of devices.
 
     data: replicas that all keep whole variables (replicated data parallel).
-    shard: replicas that each keep a stretch of the variables or of the optimizer's states (fully
-        sharded data parallel, ZeRO).
+    shard: replicas that each keep a stretch of variables or of optimizer states (FSDP, ZeRO).
     tensor: devices over which each layer of one copy of the model is cut.
     pipeline: devices over which the layers or stages of one copy are spread.
     """

@@ -52,8 +52,7 @@ class Run(Spec):
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece
         that leaves the gradient where the logits were ("fused": of a transformer a stretch of
         tokens at a time, so that all logits never exist); NMT and transformers in PyTorch only.
-    bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that
-        merge during backward only.
+    bucket_mib: where a bucket of gradients ends (None: 25); placements that merge in backward only.
     bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has
         returned (None), or "in_backward", as soon as it has returned, on streams of their own
         beside what is left of backward; captured steps of such placements only.
@@ -72,8 +71,7 @@ class Run(Spec):
     precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
         "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
         are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
-    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training
-        (`engines.torch.loss_scale`).
+    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training.
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it
         (None: all of them); the others hold further copies, and batches are shared out among
             copies.
@@ -85,8 +83,7 @@ class Run(Spec):
     micro_steps: parts of each shard that pass forward and backward one after another, their
         gradients added up, before variables are updated once (None: one); PyTorch with a process a
         device and replicas of the whole model.
-    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
-        whose gradients merge only.
+    micro_sync: when these merge: with the last part's (None), or "each"; replicated ones only.
     slicing: "device": the global batch goes to the first device, from which every other gets its
         shard (None: each shard comes from the host); placement `data_parallel` only.
     recompute: whether repeated blocks keep their inputs alone and compute activations again in

@@ -29,8 +29,7 @@ Places = Mapping[str, int]
 @dataclass(frozen=True)
 class Stage:
     """One part of a model's forward pass; its backward pass runs on the same device.
-    inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the
-        batch, fed to where it runs.
+    inputs: the earlier stages whose outputs it reads. arrays: what it reads of the batch itself.
     output: shape of what it hands on for one row, the row's axis left out; () for a number.
     integers: it hands on ids (int64), which have no gradient.
     variables: that it uses. They live, with their slots, where it runs, and are updated there.

@@ -111,8 +111,7 @@ class Contrast(Data):
     form: "ratio": as above. "share": of what the first `over` term has more than the second, how
         much is not in the same difference of the `under` terms (a cause's share of an added time).
         "pooled": mean squares of POOLED_FREEDOM degrees of freedom (F or chi-squared).
-    paired: repeats of equal number began alike and saw the same batches, so each is compared with
-        its own: for what training does.
+    paired: repeats of equal number saw the same batches, and are compared: for what training does.
     """
 
     label: str
@@ -195,10 +194,8 @@ class Claim(Data):
     """A sentence of the documents in plain words, and what can be said of it.
     figure: the document's own. page: the notebook that shows what decides it. untestable: why it
         cannot be tested here.
-    further: what else must hold, over other kinds of Records: each predicate is decided alone, and
-        one that does not hold refutes all.
-    decides: what would decide it while it is open, in so many `seconds` of so many `gpus`, or of
-        two CPU cores where these are none.
+    further: what else must hold, over other kinds of Records: each alone, and any refutes all.
+    decides: what would decide it while open, in so many `seconds` of so many `gpus`, or of CPUs.
     refuted_on: of a sentence about machines of another kind, on what those are that refute it: it
         then does not hold here.
     """

@@ -21,8 +21,7 @@ STATES = ("none", "existed", "not known")
 class Entry(NamedTuple):
     """One test of a claim, in the columns of the file. written: in UTC; commit: "" where it is the
     one that added the row.
-    data: what there was by then of the Records that decide the claim today, of STATES; "not known"
-        where they name folded commits.
+    data: what there was by then of the Records that decide today, of STATES; or "not known".
     """
 
     claim: str

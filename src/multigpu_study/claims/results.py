@@ -19,8 +19,7 @@ class Setting(Data):
         and launches to decide.
     holding, failing: how likely data like these are if it does not hold, and if it does not fail
         (one-sided p-values; None: not enough).
-    ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the
-        two clocks differ by too much.
+    ceiling: the best that it could be. by_median: by median steps. noisy: the two clocks differ.
     """
 
     framework: str
@@ -61,8 +60,7 @@ class Answer(Data):
 
 class ClaimResult(Answer):
     """The outcome of a Claim by the Records: overall, by framework, and every interval behind it.
-    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
-        its verdict were measured, in UTC.
+    looks: settings that may decide. needed: repeats that would. measured_at: its Records, in UTC.
     """
 
     claim: Claim

@@ -92,8 +92,7 @@ def measure(
 ) -> Summary:
     """Measure what has no Record, every Run once before any is repeated; none begins after
     `budget_s` seconds. Raises as `sweep`.
-    spread: hosts over which the processes are dealt out (None: all on this one). timeout_s: for one
-        Run, its checks included.
+    spread: hosts over which processes are dealt (None: this one). timeout_s: for a Run and checks.
     """
     most = max((run.bytes for run in runs if run.method == "two_shot"), default=0)
     points = [

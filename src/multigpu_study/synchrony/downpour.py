@@ -28,8 +28,7 @@ class Downpour(ExperimentBase):
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far,
         element by element; "adagrad_norm" by that of their mean over the shard's elements, so that
         all have one rate; "sgd" does not.
-    outages: replicas that end, with the batch and the gradients not yet pushed, and return: they
-        fetch everything, then start.
+    outages: replicas that end, with what is not yet pushed, and return: they fetch, then start.
     batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate:
         none; Records have it.
     """

@@ -38,8 +38,7 @@ class TrainedModel(Description):
     cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the
         committed corpus with at most `longest`
     words a side (`model_problem.sentences`). A row is an image or a pair.
-    device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's
-        evaluations the first one.
+    device: "cuda" gives worker w GPU w modulo the GPUs there are, and evaluations the first.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.
     Batch norm takes the statistics of the rows it is given, in training and in evaluation, and
     keeps no running ones.

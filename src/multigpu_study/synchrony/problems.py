@@ -64,8 +64,7 @@ class Batches:
 
 
 class Problem(Protocol):
-    """The interface of a problem for the server and the workers. `size` is the number of
-    parameters, `dtype` their type.
+    """A problem for the server and the workers: `size` parameters of type `dtype`.
 
     initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
         `draw`-th batch, [size]. loss: mean over all

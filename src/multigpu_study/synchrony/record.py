@@ -54,8 +54,7 @@ class Histogram(Data):
 
 
 class ProtocolResult(Data):
-    """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s,
-    server_time_s as in `server`.
+    """The figures of a run, in s of its clock; accounts, curve, batch and server times: `server`.
 
     updates, gradients, samples: applied; measured_updates: as many as updates.
     update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts;

@@ -62,13 +62,10 @@ class Accounts:
 
     waiting: arrived, for an update that the run did not reach; running: being computed at the end;
         cancelled: given up for an update;
-    lost: with the worker that ended. late: cancelled batches whose gradient arrived nevertheless,
-        and was dropped (real runs only).
-    busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on
-        cancelled and on lost batches.
+    lost: with the worker that ended. late: cancelled batches that arrived and were dropped (real).
+    busy_s, cancelled_s, lost_s: worker-seconds on gradients in time, on cancelled, on lost ones.
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
-    received, sent: gradients received (late ones too) and parameter vectors sent; times the
-        vector's bytes it is the traffic.
+    received, sent: gradients (late ones too) and parameter vectors; times bytes: the traffic.
     versions_held: most parameter vectors held at once, to know every running batch's w_tau.
     """
 

@@ -15,8 +15,7 @@ from multigpu_study.synchrony.server import Server
 
 
 def simulate(experiment: ProtocolExperiment, problem: Problem | None = None) -> Server:
-    """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its
-    own, if it is built already.
+    """Run `experiment` on a virtual clock, to the same bits each time. problem: its own, if built.
 
     The network takes no time, and the server, if it takes any, handles one gradient after the
     other. Gradients are computed when they arrive, on the version that the worker was given.

@@ -1,8 +1,7 @@
 """How a workload is scored on held-out data: the protocol of `scores/<workload>.py`, and the
 model that is scored.
 
-A workload that can be scored has a module `scores/<name>.py`, or one of another package an
-`evaluate.py`, with one function:
+A workload that is scored has a module `scores/<name>.py`, or another package `evaluate.py`:
 
     def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str,
         float]

@@ -22,8 +22,7 @@ class TrainingRun(Spec):
         002), "none".
     schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base
         rate. schedule_steps: of "luong10", in steps of one device.
-    clip_norm: the largest norm of all gradients together, merged, that a step applies as it is
-        (004: 5); None: whatever it is.
+    clip_norm: the largest norm of all merged gradients that is applied as it is (004: 5), or None.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (under weak
         scaling N steps of one device at once), or is unaware of them (as 004 warns of).
     evaluate_every, checkpoint_every: steps; None: at the end only, and never. log_every: steps

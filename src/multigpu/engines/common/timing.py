@@ -86,8 +86,7 @@ def training_fault(
     losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0
 ) -> str | None:
     """Why these steps were no training, or None. Training moves every variable, and no two
-    consecutive steps on a moving model give the same loss to the last bit, as long as there is
-    something to learn (`LEARNED`).
+    consecutive steps on a moving model give the same loss to the last bit, until it has `LEARNED`.
 
     losses: of every step, warm-up first, over replicas. moved: by variable, how far from its start.
     left_out: steps without update, because a gradient overflowed: they leave the loss as it was.

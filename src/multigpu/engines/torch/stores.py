@@ -6,8 +6,7 @@ where they begin elsewhere, but for those that are static, as every `nn.Paramete
 aligned when the code was generated (`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is
 used again for any parameter of that shape, of another layer or Run (no guard asks where a parameter
 begins), and by other processes, since the key of AOTAutograd's cache on disk leaves that out too
-(seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled
-step begin at such multiples.
+(seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all begin at such multiples.
 """
 
 from abc import ABC, abstractmethod

@@ -22,8 +22,7 @@ class NmtConfig:
     forget_bias: added to the forget gate at run time, in no variable, as TensorFlow's cell does.
     initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's
         law for its own shape.
-    dropout: share of every cell's input that is dropped in training, at every position anew
-        (tensorflow/nmt's `DropoutWrapper`).
+    dropout: share of every cell's input that is dropped in training, at every position anew.
     """
 
     units: int

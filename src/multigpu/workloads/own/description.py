@@ -46,16 +46,13 @@ class Described(Data):
         their gradient. seldom: trained ones that only some did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
-    ragged: whether samples of different batches differ in length. reused: whether a batch is
-        written over the one before.
+    ragged: whether samples of batches differ in length. reused: whether a batch is overwritten.
     own_update: what of the update is the job's own (`Job.own_update`). micro_steps: as the job's.
     precision: that the job asks for ("": it was not kept).
-    checked_in: the precision in which placements are compared with one process; None: they cannot
-        be, and `unchecked` says why.
+    checked_in: the precision in which placements are compared with one process; None: `unchecked`.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
         batch takes by itself, by `batch_by` ("batch()", or the kind of a loader).
-    activations: what a batch holds in a step, as written and recomputed (`per_batch.lines_of`);
-        unforecast: why that is not known.
+    activations: what a batch holds, as written and recomputed; unforecast: why that is not known.
     score: that `evaluate` gives the model as it is made, in evaluate_s of this process's CPU.
     draws: whether its forward pass draws random numbers; None: it was not kept.
     notes: what a user should know of how the job was understood.
