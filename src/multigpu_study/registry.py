@@ -14,8 +14,8 @@ ENTRY_POINTS = {
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},
     "experiments": {
         "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
-        "stages": "multigpu_study.stages.kind:STAGES",
-        "training": "multigpu_study.training.kind:TRAINING",
+        "stages": "multigpu_study.stages.record:STAGES",
+        "training": "multigpu_study.training.record:KIND",
     },
     "engines": {"stage": "multigpu_study.stages"},
     "grids": {"documents": "multigpu_study.grids"},

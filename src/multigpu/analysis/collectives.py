@@ -65,7 +65,7 @@ def median_bounds(samples: Sequence[float]) -> tuple[float, float]:
 def _row(record: CollectiveRecord) -> dict[str, Any]:
     run, measured, machine = record.run, record.measurement, record.machine
     rate = re.match(r"([\d.]+) Mbit/s", machine.network)
-    row = {name: getattr(run, name) for name in OF_RUN} | identity(record)
+    row = run.values_of(*OF_RUN) | identity(record)
     row |= {
         "time_s": record.time_s,
         "kind": "algorithm" if run.method in algorithms() else "library",

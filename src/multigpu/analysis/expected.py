@@ -204,21 +204,12 @@ def _of_one(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     """Its step on one device, and what merging costs steps of its form (`merge_cost`). A batch in
     parts that was never measured takes as many steps of so small a batch.
     """
-    job = {
-        name: getattr(run, name)
-        for name in (
-            "workload",
-            "model",
-            "inputs",
-            "sequence_length",
-            "precision",
-            "framework",
-            "execution",
-        )
-    }
+    job = run.values_of(
+        "workload", "model", "inputs", "sequence_length", "precision", "framework", "execution"
+    )
     alike = usual(where(every, **job, scaling="weak"))
     alike = alike[alike["n"] > 0]
-    kernels = {name: getattr(run, name) for name in KERNELS}
+    kernels = run.values_of(*KERNELS)
     own = where(alike, devices=1, **kernels)
     in_parts = where(own, micro_steps=run.micro_steps)
     own, parts = (

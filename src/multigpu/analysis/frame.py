@@ -87,7 +87,7 @@ def identity(record: Kept) -> dict[str, Any]:
 
 def _row(record: Record) -> dict[str, Any]:
     run = record.run
-    row = {name: getattr(run, name) for name in RUN_FIELDS} | identity(record)
+    row = run.values_of(*RUN_FIELDS) | identity(record)
     row["neighbours"] = record.lane.neighbours if record.lane else 0
     row["framework_version"] = record.framework_version
     row["unit"] = description_of(run).unit

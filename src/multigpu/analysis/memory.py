@@ -61,18 +61,9 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
         one model over its devices, or no Record is of such a device.
     """
     every = frames(runs)[1]
-    same = {
-        name: getattr(run, name)
-        for name in (
-            "workload",
-            "model",
-            "precision",
-            "device_type",
-            "framework",
-            "processes",
-            "scaling",
-        )
-    }
+    same = run.values_of(
+        "workload", "model", "precision", "device_type", "framework", "processes", "scaling"
+    )
     rows = placements()
     replicas = [name for name, placement in rows.items() if placement.compute == "replica"]
     known = where(every[every["n"] > 0], **same, placement=replicas, peak_memory_gib=...)

@@ -141,7 +141,7 @@ def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
     return {
         **identity(record),
         **{"framework_version": record.framework_version, "traced_steps": run.traced_steps},
-        **{name: getattr(run, name) for name in RUN_FIELDS},
+        **run.values_of(*RUN_FIELDS),
         "timed_step_s": step_s,
         "busy_share": fmean(busy) if any(busy) else None,  # a CPU's stand-ins are not told apart
         "busiest_share": max(busy) if any(busy) else None,

@@ -86,16 +86,10 @@ class PageExperiment:
     @property
     def job(self) -> dict[str, Any]:
         """The fields that `advise` is asked about."""
-        named = (
-            "workload",
-            "model",
-            "inputs",
-            "devices",
-            "batch_size",
-            "precision",
-            "sequence_length",
+        named = self.run.values_of(
+            "workload", "model", "inputs", "devices", "batch_size", "precision", "sequence_length"
         )
-        return {name: value for name in named if (value := getattr(self.run, name)) is not None}
+        return {name: value for name, value in named.items() if value is not None}
 
     def records(self) -> list[Record]:
         """The Records of its points on this machine, of each the latest attempt."""

@@ -12,6 +12,10 @@ class Data(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
+    def values_of(self, *names: str) -> dict[str, Any]:
+        """These fields by name."""
+        return {name: getattr(self, name) for name in names}
+
 
 class Strict(Data):
     """As `Data`, of exact types: a person may have written it."""

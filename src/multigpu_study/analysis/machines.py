@@ -13,6 +13,7 @@ from multigpu.placements.resolve import shard_sizes
 from multigpu.records.record import Record
 from multigpu.spec.rules.devices import LEAST_ENERGY_S
 from multigpu.workloads import description_of
+from multigpu_study.analysis.columns import columns
 
 
 def ceilings_frame(gpu: str) -> pd.DataFrame:
@@ -23,21 +24,7 @@ def ceilings_frame(gpu: str) -> pd.DataFrame:
     )
 
 
-PLAIN = {
-    *(
-        "workload",
-        "model",
-        "placement",
-        "devices",
-        "batch_size",
-        "precision",
-        "execution",
-        "layout",
-        "sequence_length",
-        "cross_entropy",
-    ),
-    *("warmup_steps", "timed_steps", "seed", "device_ids"),
-}
+PLAIN = set(columns("plain_run"))
 """Fields that an ordinary Run may set."""
 
 JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
@@ -56,10 +43,7 @@ def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
             run.placement != "independent" if run.devices > 1 else run.device_ids is None
         ):
             continue
-        who = {
-            name: getattr(run, name)
-            for name in ("model", "execution", "precision", "batch_size", "devices")
-        }
+        who = run.values_of("model", "execution", "precision", "batch_size", "devices")
         who |= {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
         units = np.array(shard_sizes(run)) / sum(shard_sizes(run)) * m.units
         for rank, state in enumerate(m.device_states):

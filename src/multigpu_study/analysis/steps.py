@@ -179,7 +179,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
                 "loss": fmean(learning_losses(record)[:STEPS]),
                 "staged": find_placement(run.placement).staged,
             }
-            rows.append({name: getattr(run, name) for name in names} | own)
+            rows.append(run.values_of(*names) | own)
     table = pd.DataFrame(rows, columns=[*names, "staged", "key", "loss"])
     plain = table[table[list(PLAIN)].eq(list(PLAIN.values())).all(axis=1)].drop_duplicates(
         JOB, keep="last"

@@ -77,7 +77,7 @@ def problem_name(problem: ProblemDescription) -> str:
 def _row(record: SynchronyRecord) -> dict[str, Any]:
     e, result = record.experiment, record.result
     p, k = e.workers, e.gradients_per_update
-    row = identity(record) | {name: getattr(e, name) for name in OF_EXPERIMENT}
+    row = identity(record) | e.values_of(*OF_EXPERIMENT)
     row |= {
         "machine": record.place,  # virtual seconds are the same on every machine
         "timing_version": record.synchrony_version,

@@ -30,11 +30,7 @@ def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
 
 def _row(record: TrainingRecord) -> dict[str, Any]:
     training, run, m = record.training, record.training.run, record.measurement
-    row = (
-        {name: getattr(run, name) for name in OF_RUN}
-        | {name: getattr(training, name) for name in OF_TRAINING}
-        | identity(record)
-    )
+    row = run.values_of(*OF_RUN) | training.values_of(*OF_TRAINING) | identity(record)
     row |= {
         "unit": description_of(run).unit,
         "semantics": semantics_of(run).kind,

@@ -1,9 +1,10 @@
 """A StageRecord, in `data/stages/<machine>/`: measured costs of stages, the best placement."""
 
+from multigpu import paths
 from multigpu.build import JudgedRun
 from multigpu.machine.machine import framework_version
 from multigpu.records.base import SCHEMA_VERSION, Kept, key_of
-from multigpu.records.store import Store
+from multigpu.records.store import RecordKind, Store
 from multigpu.spec.run import Run
 from multigpu.spec.schema import Data
 from multigpu_study.stages.costs import Costs, HostModel
@@ -87,3 +88,8 @@ class StageStore(Store[StageRecord]):
     """StageRecords in `<root>/<machine>/`."""
 
     kind = StageRecord
+
+
+STAGES = RecordKind(
+    name="stages", stores=lambda: [StageStore(paths.STAGES)], records={"predictions": StageRecord}
+)

@@ -2,9 +2,10 @@
 that its replicas did their duties.
 """
 
+from multigpu import paths
 from multigpu.machine.machine import DeviceState
 from multigpu.records.base import RecordBase
-from multigpu.records.store import Store
+from multigpu.records.store import RecordKind, Store
 from multigpu.spec.schema import Data
 from multigpu_study.training.build import JudgedTrainingRun
 from multigpu_study.training.run import TrainingRun
@@ -120,3 +121,10 @@ class TrainingStore(Store[TrainingRecord]):
     """TrainingRecords in `<root>/<machine>/`."""
 
     kind = TrainingRecord
+
+
+KIND = RecordKind(
+    name="training",
+    stores=lambda: [TrainingStore(paths.TRAINING)],
+    records={"training": TrainingRecord},
+)
