@@ -4,23 +4,33 @@ What does a command is named and not imported: most calls need none of it.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Command
+from multigpu.cli.command import Command, Parser, add_records
 from multigpu.cli.options import add_options
 
+HERE = Path(__file__).parent
 
-def add_study_options(parser: argparse.ArgumentParser, command: str, **words: str) -> None:
-    """Give a parser the options of a command in the study's table (`options.csv`)."""
-    add_options(parser, command, Path(__file__).parent, **words)
+
+def parsed(
+    words: Sequence[str] | None, command: Command, folder: Path, *older: str, **names: str
+) -> argparse.Namespace:
+    """What the words of a command say, by the study's table of options (`options.csv`). folder,
+    older: of `add_records`. names: of names in braces.
+    """
+    parser = Parser(prog=f"multigpu {command.name}", description=command.does)
+    add_options(parser, command.name, HERE, **names)
+    add_records(parser, folder, *older)
+    return parser.parse_args(words)
 
 
 def _claims(parser: argparse.ArgumentParser) -> None:
     folders = {
         name: str(getattr(paths, name.upper())) for name in ("hosts", "synchrony", "training")
     }
-    add_study_options(parser, "claims", **folders)
+    add_options(parser, "claims", HERE, **folders)
 
 
 CLAIMS = Command(

@@ -6,7 +6,7 @@ beside lanes that do the same. Records say by `lane.neighbours` which is which;
 from collections.abc import Sequence
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_records, answered, parse_counts
+from multigpu.cli.command import answered, parse_counts
 from multigpu.grids import device_counts, find_grid
 from multigpu.machine.lane import Place
 from multigpu.machine.machine import gpu_count, this_machine
@@ -19,7 +19,7 @@ from multigpu.runner.timed import check_devices
 from multigpu.spec.run import Run
 from multigpu.workloads.sources import check_inputs
 from multigpu_study.analysis.interference import interference_table, lanes_table
-from multigpu_study.commands import add_study_options
+from multigpu_study.commands import INTERFERENCE, parsed
 
 SLOTS, MOST_REPEATS = 64, 100
 """Of each round: slot 0 is lane 0 alone, slot 1 + n lane n beside others; repeats of each."""
@@ -104,13 +104,7 @@ def _phase(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point: `python -m multigpu interference ...`."""
-    parser = Parser(
-        prog="multigpu interference",
-        description="Do Runs that share this machine disturb each other?",
-    )
-    add_study_options(parser, "interference")
-    add_records(parser, paths.INTERFERENCE)
-    arguments = parser.parse_args(words)
+    arguments = parsed(words, INTERFERENCE, paths.INTERFERENCE)
     here = gpu_count()
     counts = (
         parse_counts(arguments.devices) if arguments.devices else device_counts(here // 2) or [1]

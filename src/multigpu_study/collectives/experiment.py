@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_records, answered, parse_counts
+from multigpu.cli.command import answered, parse_counts
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
@@ -20,7 +20,8 @@ from multigpu.runner.timed import PASSED_OVER, check_there
 from multigpu.spec.collective import CollectiveRun, DeviceType, size_text
 from multigpu_study.collectives.joining import joined
 from multigpu_study.collectives.order import parse_size, runs_in_order
-from multigpu_study.commands import add_study_options
+from multigpu_study.commands import COLLECTIVES as COMMAND
+from multigpu_study.commands import parsed
 
 
 class CollectiveItem(Trial):
@@ -114,10 +115,7 @@ def measure(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """`python -m multigpu collectives --devices 2,4 --budget-s 120`; returns the exit code."""
-    parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
-    add_study_options(parser, "collectives")
-    add_records(parser, paths.COLLECTIVES, "--out")
-    arguments = parser.parse_args(words)
+    arguments = parsed(words, COMMAND, paths.COLLECTIVES, "--out")
     device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
     methods, executions = (

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import Parser, add_records, answered
+from multigpu.cli.command import answered
 from multigpu.collectives import algorithms
 from multigpu.grids.expand import Kind, expand
 from multigpu.machine.cluster import slug
@@ -29,7 +29,7 @@ from multigpu.spec.collective import CollectiveRun, methods_for
 from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 from multigpu_study.collectives.experiment import measure as measure_collectives
-from multigpu_study.commands import add_study_options
+from multigpu_study.commands import HOSTS, parsed
 from multigpu_study.grids import FOLDER
 
 PARTS = (
@@ -165,12 +165,8 @@ def measure_part(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = Parser(
-        prog="multigpu hosts", description="Time all-reduces and steps between hosts made here."
-    )
-    add_study_options(parser, "hosts", parts=", ".join(PARTS), usual_parts=",".join(STUDY))
-    add_records(parser, paths.HOSTS, "--out")
-    arguments = parser.parse_args(words)
+    names = {"parts": ", ".join(PARTS), "usual_parts": ",".join(STUDY)}
+    arguments = parsed(words, HOSTS, paths.HOSTS, "--out", **names)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
         for part in parts:

@@ -5,14 +5,15 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from multigpu.cli.command import Parser, add_records, answered
+from multigpu.cli.command import answered
 from multigpu.grids import find_grid
 from multigpu.grids.planned import Planned
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
 from multigpu.paths import SYNCHRONY
 from multigpu.runner.summary import LEFT, Summary, followed
-from multigpu_study.commands import add_study_options
+from multigpu_study.commands import SYNCHRONY as COMMAND
+from multigpu_study.commands import parsed
 from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu_study.synchrony.downpour import Downpour
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
@@ -112,12 +113,7 @@ def possible_here(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
-    parser = Parser(
-        prog="multigpu synchrony", description="Run synchrony experiments and keep their Records."
-    )
-    add_study_options(parser, "synchrony", grids=", ".join(GRIDS))
-    add_records(parser, SYNCHRONY, "--folder")
-    arguments = parser.parse_args(words)
+    arguments = parsed(words, COMMAND, SYNCHRONY, "--folder", grids=", ".join(GRIDS))
     planned = possible_here(find_grid(arguments.grid, grids=GRIDS), gpu_count())
     print(
         f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.cli.command import Parser, add_records, answered
+from multigpu.cli.command import answered
 from multigpu.grids.planned import affordable, points
 from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.runner.hosts.launching import HostGroup, follow
@@ -16,7 +16,7 @@ from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import check_devices
 from multigpu.spec.parse import parse_fields
 from multigpu.workloads.sources import check_inputs
-from multigpu_study.commands import add_study_options
+from multigpu_study.commands import TRAIN, parsed
 from multigpu_study.training.build import build_training_run
 from multigpu_study.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu_study.training.grid import GRIDS, PlannedTraining, possible_here, restricted
@@ -65,10 +65,8 @@ def known_here(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
-    parser = Parser(prog="multigpu train", description="Train runs to the end of a budget.")
-    add_study_options(parser, "train", grids=", ".join(GRIDS), checkpoints=str(paths.CHECKPOINTS))
-    add_records(parser, paths.TRAINING, "--folder")
-    arguments = parser.parse_args(words)
+    names = {"grids": ", ".join(GRIDS), "checkpoints": str(paths.CHECKPOINTS)}
+    arguments = parsed(words, TRAIN, paths.TRAINING, "--folder", **names)
     chosen = _chosen(arguments)
     if arguments.dry_run:
         check_inputs(point.training.run for point in chosen)
