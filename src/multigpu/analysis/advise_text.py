@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,7 +17,7 @@ from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.query import command_of, measure_command, run_of
-from multigpu.analysis.read import frames
+from multigpu.analysis.read import Study
 from multigpu.analysis.show import aligned
 from multigpu.analysis.words import (
     device_word,
@@ -168,7 +167,7 @@ def as_dict(advice: Advice) -> dict[str, Any]:
 
 
 def advised(
-    runs: Path,
+    study: Study,
     fields: Mapping[str, Any],
     machine: str | None = None,
     most: int = 2,
@@ -184,8 +183,8 @@ def advised(
             f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run"
             " if wanted"
         )
-    found, rest = rankings(frames(runs)[1], fields, machine, most)
-    ahead = None if found else expected(runs, fields, machine)
+    found, rest = rankings(study.everywhere, fields, machine, most)
+    ahead = None if found else expected(study, fields, machine)
     if not found and not ahead:
         rest += f" This measures one: `{command_of(fields)}`"
     short = [
@@ -197,7 +196,7 @@ def advised(
     if not found and not ahead and "model" in fields:
         with suppress(ValueError):  # such a Run cannot be
             planned = [build_run(**{**DEFAULTS, **fields})]
-    rooms = [room_for(runs, run, machine) for run in (*map(run_of, short), *planned)]
+    rooms = [room_for(study, run, machine) for run in (*map(run_of, short), *planned)]
     memory = [room.text() for room in rooms if room]
     if form == "json":
         return json.dumps(

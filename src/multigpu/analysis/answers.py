@@ -4,7 +4,6 @@ the commands is what papermill logs.
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -13,15 +12,14 @@ import pandas as pd
 from multigpu.analysis.advise import Advice, rankings
 from multigpu.analysis.advise_text import advised
 from multigpu.analysis.advise_text import sentences as advice
-from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
+from multigpu.analysis.explain import WAITS, Explanation, explain_words
 from multigpu.analysis.explain_text import NAMES, PART_NAMES, changes, explained, sentences
 from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.picture import shown
 from multigpu.analysis.plots import dots
-from multigpu.analysis.read import frames
+from multigpu.analysis.read import Study
 from multigpu.analysis.show import Shown, table
 from multigpu.analysis.words import job_words, repeats_words, way_words
-from multigpu.spec.parse import parse_fields
 
 
 def _paragraphs(texts: Sequence[str]) -> str:
@@ -29,13 +27,10 @@ def _paragraphs(texts: Sequence[str]) -> str:
     return "".join(f"<p>{escape(text)}</p>" for text in texts if text)
 
 
-def explanation(runs: Path, words: Sequence[str], machine: str | None = None) -> Shown:
+def explanation(study: Study, words: Sequence[str], machine: str | None = None) -> Shown:
     """Answer `explain` of a key, or of fields, for a notebook."""
-    told = explained(runs, words, machine, details=True)
-    if len(words) == 1 and "=" not in words[0]:
-        found, _, _ = explain_key(runs, words[0])
-    else:
-        found, _, _ = explain_fields(runs, parse_fields(words), machine)
+    told = explained(study, words, machine, details=True)
+    found, _, _ = explain_words(study, words, machine)
     html = "".join(map(_explained, found))
     return Shown(html or f"<pre>{escape(told)}</pre>", told)
 
@@ -66,10 +61,10 @@ def _explained(one: Explanation) -> str:
     return "\n".join(html)
 
 
-def advising(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Shown:
+def advising(study: Study, fields: Mapping[str, Any], machine: str | None = None) -> Shown:
     """Answer `advise` of a job for a notebook."""
-    told = advised(runs, fields, machine)
-    found, _ = rankings(frames(runs)[1], fields, machine)
+    told = advised(study, fields, machine)
+    found, _ = rankings(study.everywhere, fields, machine)
     html = "".join(_ranked(one) for one in found if len(one.ranked))
     return Shown(html or f"<pre>{escape(told)}</pre>", told)
 

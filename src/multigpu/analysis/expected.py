@@ -5,7 +5,6 @@ from one device, or from the model alone.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.merge_cost import MergeCost, cost_of, kind_of, merged
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
-from multigpu.analysis.read import frames, machines_of, steps_of
+from multigpu.analysis.read import Study, machines_of
 from multigpu.analysis.words import devices_text, joined, number, way_words
 from multigpu.build import build_run
 from multigpu.placements import find_placement
@@ -87,32 +86,34 @@ class Expected:
         }
 
 
-def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
+def expected(
+    study: Study, fields: Mapping[str, Any], machine: str | None = None
+) -> Expected | None:
     """Return the rate that a point with these fields should reach on a machine (unless named, the
     richest in Records that has something alike); None where no model is named, scaling is strong,
     such a Run cannot be, or no machine has links and ceilings that were measured.
     """
-    every = frames(runs)[1]
-    names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
+    known = machines_of(study.everywhere)["machine"]
+    names = [name for name in known if machine in (None, name)]
     workload = fields.get("workload") or next(
         (w.name for w in workloads().values() if fields.get("model") in w.models), None
     )
     if not fields.get("model") or workload is None or fields.get("scaling", "weak") != "weak":
         return None
-    measured = set(where(every, model=fields["model"])["machine"])
+    measured = set(where(study.everywhere, model=fields["model"])["machine"])
     names.sort(key=lambda name: name not in measured)
-    return next(
-        (found for name in names if (found := _on(runs, name, {"workload": workload, **fields}))),
-        None,
-    )
+    wanted = {"workload": workload, **fields}
+    return next((found for name in names if (found := _on(study.on(name), dict(wanted)))), None)
 
 
-def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
+def _on(study: Study, wanted: dict[str, Any]) -> Expected | None:
     """As one machine's Records have it; None where nothing is alike, or such a Run cannot be."""
-    frame, every = frames(runs)
-    own, rows = where(every, machine=machine), frame[frame["machine"].eq(machine)]
+    own = study.points
     collectives = where(
-        collectives_frame(runs.parent / "collectives"), status="ok", dtype="fp32", machine=machine
+        collectives_frame(study.data / "collectives"),
+        status="ok",
+        dtype="fp32",
+        machine=study.machine,
     )
     links = measured_links(str(own["gpu"].iloc[0]), collectives, NETWORK)
     precisions = own.loc[own["workload"].eq(wanted["workload"]), "precision"].mode()
@@ -123,7 +124,7 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
     if "placement" not in wanted and len(plain := where(same, placement=DEFAULTS["placement"])):
         same = plain
     try:
-        found = _of_series(runs, own, same, rows, collectives, devices)
+        found = _of_series(study, same, collectives, devices)
         wanted = DEFAULTS | {
             "precision": precisions.iloc[0],
             "device_type": own["device_type"].iloc[0],
@@ -133,31 +134,25 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
         run = build_run(**wanted)
         return (
             found
-            or _of_one(run, where(every, gpu=own["gpu"].iloc[0]), links)
-            or _of_model(run, own, rows, links)
+            or _of_one(run, where(study.everywhere, gpu=own["gpu"].iloc[0]), links)
+            or _of_model(run, own, study.frame, links)
         )
     except (Refused, NoFormula):
         return None
 
 
 def _of_series(
-    runs: Path,
-    own: pd.DataFrame,
-    same: pd.DataFrame,
-    rows: pd.DataFrame,
-    collectives: pd.DataFrame,
-    devices: int,
+    study: Study, same: pd.DataFrame, collectives: pd.DataFrame, devices: int
 ) -> Expected | None:
     """From the plainest series of one device and more; others of its kind lend launches' spread."""
     if same.empty:
         return None
     alike = where(
-        own,
+        study.points,
         scaling="weak",
         **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")},
     )
-    machine = same["machine"].iloc[0]
-    lines = lines_of(alike, rows, steps_of(runs, machine), collectives, NETWORK)
+    lines = lines_of(alike, study.frame, study.steps, collectives, NETWORK)
     known = {
         line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1
     }
@@ -191,7 +186,7 @@ def _of_series(
         run,
         rate,
         float(found["efficiency"]),
-        f"its steps on {counts} devices of {machine} and the measured speed of their links",
+        f"its steps on {counts} devices of {study.machine} and the measured speed of their links",
     )
 
 

@@ -6,7 +6,6 @@ measures it; a loss is stated only where an interval says it.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +14,7 @@ import pandas as pd
 from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
-from multigpu.analysis.points import one_length, points, where
+from multigpu.analysis.points import one_length, points
 from multigpu.analysis.query import (
     SAME,
     alike,
@@ -31,12 +30,13 @@ from multigpu.analysis.query import (
     run_of,
     semantics,
 )
-from multigpu.analysis.read import frames, records_of
+from multigpu.analysis.read import Study, records_of
 from multigpu.analysis.steps import wait_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.machine.machine import this_machine
 from multigpu.records.record import Record
+from multigpu.spec.parse import parse_fields
 from multigpu.spec.rules.inputs import ON_DEVICE
 
 WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copies", "host_copies")
@@ -226,10 +226,10 @@ def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
 
 
 def explain_fields(
-    runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
+    study: Study, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
     """The points with these fields, plainest first, of one machine; why none; those left out."""
-    frame, every = frames(runs)
+    every = study.everywhere
     found = query(every, fields, machine)
     measured = found[found["n"] > 0]
     if measured.empty:
@@ -240,18 +240,17 @@ def explain_fields(
         )
         return [], tried, measured
     chosen = plainest(by_machine(measured, this_machine().name)[0], fields)
-    name = chosen.iloc[0]["machine"]
+    own = study.on(chosen.iloc[0]["machine"])
     told = [
-        explain(where(every, machine=name), frame, records_of(runs, name), row)
-        for _, row in chosen.head(most).iterrows()
+        explain(own.points, study.rows, own.records, row) for _, row in chosen.head(most).iterrows()
     ]
     return told, "", chosen.iloc[most:]
 
 
-def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
+def explain_key(study: Study, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
     """The point of the Record whose key is or begins so; of only a traced one, its own steps."""
-    frame, every = frames(runs)
-    records = records_of(runs)
+    frame, none = study.rows, study.everywhere.iloc[:0]
+    records = records_of(study.runs)
     found = [record for record in records if record.key == key] or [
         record for record in records if record.key.startswith(key)
     ]
@@ -273,9 +272,10 @@ def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFr
                 f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}):"
                 f" {record.reason}"
             ),
-            every.iloc[:0],
+            none,
         )
-    table = where(every, machine=record.machine.name)
+    own = study.on(record.machine.name)
+    table = own.points
     if record.run.traced_steps:
         timed = record.model_copy(
             update={"run": record.run.model_copy(update={"traced_steps": 0, "traced_from": None})}
@@ -286,4 +286,13 @@ def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFr
         row, frame = (known, frame) if known is not None else (row, alone)
     else:
         row = table[[record.key in str(keys).split(", ") for keys in table["keys"]]].iloc[0]
-    return [explain(table, frame, records_of(runs, record.machine.name), row)], "", every.iloc[:0]
+    return [explain(table, frame, own.records, row)], "", none
+
+
+def explain_words(
+    study: Study, words: Sequence[str], machine: str | None = None, most: int = 1
+) -> tuple[list[Explanation], str, pd.DataFrame]:
+    """As `explain_key` of one word, else as `explain_fields`."""
+    if len(words) == 1 and "=" not in words[0]:
+        return explain_key(study, words[0])
+    return explain_fields(study, parse_fields(words), machine, most)

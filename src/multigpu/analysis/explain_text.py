@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,8 +10,9 @@ import pandas as pd
 from multigpu.analysis.advise_text import point_dict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
-from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
+from multigpu.analysis.explain import WAITS, Explanation, explain_words
 from multigpu.analysis.query import command_of, semantics
+from multigpu.analysis.read import Study
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -243,7 +243,7 @@ def as_dict(one: Explanation) -> dict[str, Any]:
 
 
 def explained(
-    runs: Path,
+    study: Study,
     words: Sequence[str],
     machine: str | None = None,
     most: int = 1,
@@ -253,14 +253,11 @@ def explained(
     """The answer of `explain`, as text or JSON, to a key or fields. ValueError: neither."""
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
-    if len(words) == 1 and "=" not in words[0]:
-        found, none, left = explain_key(runs, words[0])
-    else:
-        found, none, left = explain_fields(runs, parse_fields(words), machine, most)
+    found, none, left = explain_words(study, words, machine, most)
     ahead = (
         None
         if found or not any("=" in word for word in words)
-        else expected(runs, parse_fields(words), machine)
+        else expected(study, parse_fields(words), machine)
     )
     if none.startswith("No Record") and not ahead:
         none += f" This measures one: `{command_of(parse_fields(words))}`"

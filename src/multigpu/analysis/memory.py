@@ -3,13 +3,12 @@
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from multigpu.analysis.expected import by_nearness
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import where
 from multigpu.analysis.query import measure_command, run_of
-from multigpu.analysis.read import frames, machine_of, machines_of
+from multigpu.analysis.read import Study, machines_of
 from multigpu.analysis.words import joined
 from multigpu.build import build_run
 from multigpu.placements import placements
@@ -53,14 +52,14 @@ class Room:
         return f"{needs} {way}\nThis measures it: `{measure_command(self.instead)}`"
 
 
-def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
+def room_for(study: Study, run: Run, machine: str | None = None) -> Room | None:
     """Whether a Run fits a device of a machine: unless named, of the one that measured its model on
     the nearest batch, or of the richest. What a step adds grows with the rows that pass at a time;
     of a model that was never measured it is left out. Half of such peaks are forecast within 2%,
     single ones are far off: cuDNN tries algorithms with large workspaces. None: the placement cuts
         one model over its devices, or no Record is of such a device.
     """
-    every = frames(runs)[1]
+    every = study.everywhere
     same = run.values_of(
         "workload", "model", "precision", "device_type", "framework", "processes", "scaling"
     )
@@ -79,7 +78,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
             * _passing(run)
             / _passing(measured)
         )
-    host = machine_of(runs, name)
+    host = study.on(name).host
     has_gib = (
         max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
     )

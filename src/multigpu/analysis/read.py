@@ -98,12 +98,6 @@ def timed_steps(records: Iterable[Record]) -> dict[str, tuple[float, ...]]:
     }
 
 
-def steps_of(runs: Path, machine: str) -> dict[str, tuple[float, ...]]:
-    """Return the same of one machine in a folder of Runs; of published Records of one device."""
-    others = {row["key"]: tuple(row["steps_s"]) for row in published("steps", runs)}
-    return others | timed_steps(records_of(runs, machine))
-
-
 def machines_in(records: Iterable[Record]) -> dict[str, Machine]:
     """Return each machine of the Records by its name, as its first Record says."""
     found: dict[str, Machine] = {}
@@ -112,20 +106,17 @@ def machines_in(records: Iterable[Record]) -> dict[str, Machine]:
     return found
 
 
-def machine_of(runs: Path, name: str) -> Machine:
-    """Return the machine of this name that measured Runs of a folder."""
-    if own := machines_in(records_of(runs, name)):
-        return own[name]
-    rows = {row["name"]: row for row in published("machines", runs)}
-    return Machine(**rows[name])
-
-
 @dataclass(frozen=True)
 class Study:
     """The Records of a folder, as one page speaks of them: `machine` is the page's."""
 
     data: Path
     machine: str
+
+    @classmethod
+    def of_runs(cls, runs: Path) -> Study:
+        """The study whose Runs lie in this folder, of no machine yet."""
+        return cls(runs.parent if runs.name == "runs" else runs, "")
 
     @property
     def runs(self) -> Path:
@@ -137,10 +128,14 @@ class Study:
         return frames(self.runs)[1]
 
     @cached_property
+    def rows(self) -> pd.DataFrame:
+        """A row a Record of all machines."""
+        return frames(self.runs)[0]
+
+    @cached_property
     def frame(self) -> pd.DataFrame:
         """A row a Record of this machine."""
-        whole = frames(self.runs)[0]
-        return whole[whole["machine"].eq(self.machine)]
+        return self.rows[self.rows["machine"].eq(self.machine)]
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -154,8 +149,17 @@ class Study:
 
     @cached_property
     def steps(self) -> dict[str, tuple[float, ...]]:
-        """The first rank's timed steps of each measured Record of this machine (`timed_steps`)."""
-        return timed_steps(self.records)
+        """The timed steps of this machine's Records; of published ones those of one device."""
+        others = {row["key"]: tuple(row["steps_s"]) for row in published("steps", self.runs)}
+        return others | timed_steps(self.records)
+
+    @cached_property
+    def host(self) -> Machine:
+        """The machine, as its first Record says."""
+        if own := machines_in(self.records):
+            return own[self.machine]
+        rows = {row["name"]: row for row in published("machines", self.runs)}
+        return Machine(**rows[self.machine])
 
     @cached_property
     def traces(self) -> pd.DataFrame:

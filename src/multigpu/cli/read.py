@@ -12,7 +12,7 @@ from multigpu.analysis.fields import columns
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.matrix import as_text, matrix, table_job
 from multigpu.analysis.points import Missing, where
-from multigpu.analysis.read import frames
+from multigpu.analysis.read import Study
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.cli.command import parse_counts
 from multigpu.cli.measure import read_from
@@ -127,7 +127,7 @@ def explain_command(arguments: argparse.Namespace) -> int:
         arguments.format,
         arguments.details,
     )
-    print(explained(read_from(arguments).root, *asked))
+    print(explained(Study.of_runs(read_from(arguments).root), *asked))
     return 0
 
 
@@ -135,7 +135,7 @@ def advise_command(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     print(
         advised(
-            read_from(arguments).root,
+            Study.of_runs(read_from(arguments).root),
             parse_fields(arguments.fields),
             arguments.machine,
             arguments.limit,
@@ -147,7 +147,7 @@ def advise_command(arguments: argparse.Namespace) -> int:
 
 def table_command(arguments: argparse.Namespace) -> int:
     """One job under every placement in both frameworks."""
-    points = frames(read_from(arguments).root)[1]
+    points = Study.of_runs(read_from(arguments).root).everywhere
     try:
         job, machines, unit = table_job(points, parse_fields(arguments.fields))
     except Missing as error:

@@ -8,7 +8,7 @@ from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import dots, lines, timeline
 from multigpu.analysis.points import where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, require, say, show
-from multigpu.analysis.read import need
+from multigpu.analysis.read import Study, need
 from multigpu.analysis.show import table
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
 from multigpu.analysis.words import devices_text

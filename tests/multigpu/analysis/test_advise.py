@@ -35,7 +35,7 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import points, usual, where
 from multigpu.analysis.query import SAME, run_of, semantics
-from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.analysis.read import Study, frames, machines_of, records_of
 from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.placements import find_placement
@@ -112,8 +112,8 @@ def test_one_gpu_is_advised_where_two_are_slower_and_no_single_run_is() -> None:
 def test_advice_as_text_and_json_say_the_same(tmp_path) -> None:
     plant(RecordStore(tmp_path / "runs"), study())
     fields = {"workload": "cnn", "devices": 8, "batch_size": 64}
-    said = json.loads(advised(tmp_path / "runs", fields, form="json"))["jobs"][0]
-    text = advised(tmp_path / "runs", fields)
+    said = json.loads(advised(Study.of_runs(tmp_path / "runs"), fields, form="json"))["jobs"][0]
+    text = advised(Study.of_runs(tmp_path / "runs"), fields)
     assert text.replace("\n", " ").startswith(said["advice"])
     assert [row["point"]["placement"] for row in said["ranked"]] == [
         "independent",
@@ -122,10 +122,13 @@ def test_advice_as_text_and_json_say_the_same(tmp_path) -> None:
         "exp2",
     ]
     refused(
-        "unknown model 'resnet'", advised, tmp_path / "runs", {"workload": "cnn", "model": "resnet"}
+        "unknown model 'resnet'",
+        advised,
+        Study.of_runs(tmp_path / "runs"),
+        {"workload": "cnn", "model": "resnet"},
     )
     assert "devices = 4 (measured are 1, 2, 8)" in advised(
-        tmp_path / "runs", fields | {"devices": 4}
+        Study.of_runs(tmp_path / "runs"), fields | {"devices": 4}
     )
 
 
@@ -150,7 +153,7 @@ def test_explanations_of_all_traced_points_add_up() -> None:
         record for record in records_of(RUNS) if record.run.traced_steps and record.status == "ok"
     ]
     for record in traced[::12]:
-        found, why, _ = explain_key(RUNS, record.key)
+        found, why, _ = explain_key(Study.of_runs(RUNS), record.key)
         one = found[0]
         assert not why and one.parts is not None
         assert sum(one.parts.values()) == pytest.approx(one.step_s, rel=1e-6)
@@ -170,18 +173,18 @@ def test_noise_is_called_noise_and_what_was_not_traced_names_the_command_and_wha
         *make_point([4.1e6, 4.0e6, 3.95e6], devices=4),
     ]
     plant(RecordStore(tmp_path / "runs"), records)
-    one = explain_fields(tmp_path / "runs", {"workload": "nmt", "devices": 4})[0][0]
+    one = explain_fields(Study.of_runs(tmp_path / "runs"), {"workload": "nmt", "devices": 4})[0][0]
     assert not one.lost and not any("ms" in line for line in explanation(one)[:2])
     plant(RecordStore(tmp_path / "study" / "runs"), study())
     text = explained(
-        tmp_path / "study" / "runs", ["workload=nmt", "placement=exp2", "devices=8"], details=True
+        Study(tmp_path / "study", ""), ["workload=nmt", "placement=exp2", "devices=8"], details=True
     )
     assert (
         "traced_steps=3" in text
         and "slower than one" in text
         and "placement ddp instead of exp2" in text
     )
-    refused("no Record is called 'zzz'", explained, tmp_path / "study" / "runs", ["zzz"])
+    refused("no Record is called 'zzz'", explained, Study(tmp_path / "study", ""), ["zzz"])
 
 
 SHARE = re.compile(r"([\d.]+)%[^%;\n]*? of (?:perfect|its best|\d+ times)")
@@ -329,7 +332,9 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
     inside = []
     for _, row in ones.head(12).iterrows():
         beside = {"batch_size": int(row["batch_size"]) + 1, "precision": "bf16"}
-        found = expected(RUNS, {"workload": row["workload"], "model": row["model"], **beside})
+        found = expected(
+            Study.of_runs(RUNS), {"workload": row["workload"], "model": row["model"], **beside}
+        )
         assert found is not None and found.rate.low < found.rate.value < found.rate.high
         inside.append(found.rate.low < row["rate"] < found.rate.high)
     assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
@@ -337,14 +342,14 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
 
 def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
     assert (
-        expected(RUNS, {"devices": 8})
-        is expected(RUNS, {"model": "vgg16", "devices": 2, "batch_size": 0})
+        expected(Study.of_runs(RUNS), {"devices": 8})
+        is expected(Study.of_runs(RUNS), {"model": "vgg16", "devices": 2, "batch_size": 0})
         is None
     )
 
 
 def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
-    text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
+    text = explained(Study.of_runs(RUNS), ["workload=cnn", "model=vgg16", "devices=8"])
     assert (
         "No Record has devices = 8" in text
         and "Forecast, not a measurement: ddp" in text
@@ -352,7 +357,9 @@ def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
     )
     assert "python -m multigpu measure" in text and "devices=8" in text
     found = json.loads(
-        advised(RUNS, {"workload": "cnn", "model": "vgg16", "devices": 8}, form="json")
+        advised(
+            Study.of_runs(RUNS), {"workload": "cnn", "model": "vgg16", "devices": 8}, form="json"
+        )
     )
     said = found["forecast"]
     assert (
@@ -361,9 +368,11 @@ def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
         and 0.5 < said["scaling"] < 1
     )
     assert (
-        json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))[
-            "forecast"
-        ]
+        json.loads(
+            explained(
+                Study.of_runs(RUNS), ["workload=cnn", "model=vgg16", "devices=2"], form="json"
+            )
+        )["forecast"]
         is None
     )
 
@@ -384,7 +393,8 @@ def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_ea
         *({"batch_size": 256, "micro_steps": 4, "micro_sync": one} for one in (None, "each")),
     )
     part, once, each = (
-        expected(RUNS, job | {"devices": devices} | way, "4x-nvidia-h200") for way in ways
+        expected(Study.of_runs(RUNS), job | {"devices": devices} | way, "4x-nvidia-h200")
+        for way in ways
     )
     assert part is not None and once is not None and each is not None
     assert once.rate.low <= part.rate.value * 1.05 < part.rate.value * 1.2 > once.rate.value
@@ -435,7 +445,8 @@ def test_a_job_that_is_too_large_for_ddp_is_told_what_fits() -> None:
         "layout": "channels_last",
     }
     large, small = (
-        room_for(RUNS, build_run(**fields, batch_size=batch, devices=2)) for batch in (6144, 64)
+        room_for(Study.of_runs(RUNS), build_run(**fields, batch_size=batch, devices=2))
+        for batch in (6144, 64)
     )
     assert large is not None and large.needed_gib > large.has_gib and not large.others
     assert (
@@ -451,7 +462,7 @@ def test_a_job_that_is_too_large_for_ddp_is_told_what_fits() -> None:
         "precision": "bf16",
         "sequence_length": 100,
     }
-    between = room_for(RUNS, build_run(**fields, batch_size=128, devices=512))
+    between = room_for(Study.of_runs(RUNS), build_run(**fields, batch_size=128, devices=512))
     assert (
         between is not None
         and between.needed_gib > between.has_gib
@@ -475,7 +486,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     fields = {"workload": "cnn", "model": model, "optimizer": optimizer, "devices": 8}
     replicated = build_run(placement="ddp", batch_size=32, **fields)
     assert most_kept(replicated, description_of(replicated)) > gib * 2**30
-    text = advised(tmp_path / "runs", fields, "small")
+    text = advised(Study.of_runs(tmp_path / "runs"), fields, "small")
     command = text.rsplit("`", 2)[1]
     run = build_run(
         **parse_fields(shlex.split(command.removeprefix("python -m multigpu measure ")))

@@ -13,6 +13,7 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.explain_text import PART_NAMES, explained
 from multigpu.analysis.parts import shown_parts, traced_step
 from multigpu.analysis.prose import say
+from multigpu.analysis.read import Study
 from multigpu.analysis.show import table
 from multigpu.records.record import RecordStore
 from multigpu.records.trace import SIX_PARTS, ReplicaTrace, StepTrace, TraceSummary
@@ -24,7 +25,7 @@ FIELDS = ["workload=nmt", "placement=ddp", "devices=2"]
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def study(tmp_path: Path) -> Study:
     """Five repeats of a few points, and a trace of one of them."""
     store = RecordStore(tmp_path / "runs")
     records = [
@@ -34,34 +35,36 @@ def runs(tmp_path: Path) -> Path:
     ]
     trace = {"trace": trace_of(2, 0.1, 0.05, sparse_ms=1.5)}
     plant(store, [*records, make_record("ddp", 2, 1.6e6, traced_steps=2, measurement=trace)])
-    return store.root
+    return Study.of_runs(store.root)
 
 
 def words(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
-def test_an_explanation_is_sentences_bars_and_tables_and_its_text_the_commands(runs: Path) -> None:
-    found = explanation(runs, FIELDS)
-    told = explained(runs, FIELDS, details=True)
+def test_an_explanation_is_sentences_bars_and_tables_and_its_text_the_commands(
+    study: Study,
+) -> None:
+    found = explanation(study, FIELDS)
+    told = explained(study, FIELDS, details=True)
     assert repr(found) == str(found.text) == told
     shown = words(found.html)
     for sentence in told.partition("\n\n")[0].splitlines():
         assert sentence in shown, sentence
     assert found.html.count("<table") == 2 and "exp4" in shown
     assert all(name in found.html for name in (PART_NAMES["compute"], "display:flex"))
-    none = explanation(runs, ["workload=nmt", "placement=exp2", "devices=2"])
+    none = explanation(study, ["workload=nmt", "placement=exp2", "devices=2"])
     assert "<pre>" in none.html and none.text in unescape(none.html)
 
 
-def test_advice_is_sentences_a_figure_and_a_table(runs: Path) -> None:
+def test_advice_is_sentences_a_figure_and_a_table(study: Study) -> None:
     asked = {"workload": "nmt", "devices": 2}
-    found, told = advising(runs, asked), advised(runs, asked)
+    found, told = advising(study, asked), advised(study, asked)
     assert repr(found) == told and "<svg" in found.html
     assert told.partition("\n")[0] in words(found.html) and "take Exp4" in told
     rows = re.findall(r"<tr>(.*?)</tr>", found.html)
     assert len(rows) == 1 + 3 and "best" in words(rows[2]) and "not the same" in words(rows[1])
-    assert found.html == advising(runs, asked).html
+    assert found.html == advising(study, asked).html
 
 
 def test_a_table_and_a_sentence_are_text_where_no_html_is_shown() -> None:
