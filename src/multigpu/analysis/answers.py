@@ -1,6 +1,4 @@
-"""What `explain` and `advise` answer, for a notebook: sentences, figures and tables; the text of
-the commands is what papermill logs.
-"""
+"""What `explain` and `advise` answer in a notebook: sentences, figures, tables; text as logged."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

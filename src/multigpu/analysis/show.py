@@ -14,9 +14,7 @@ from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
 
 EXPLORER = "20-explorer.html"
-"""The page of all points, beside every other page: its hash filters them
-("#model=resnet50_v1.5&devices=4").
-"""
+"""The page of all points; its hash filters them ("#model=resnet50_v1.5&devices=4")."""
 
 PAGE_MACHINE: list[str] = []
 """The machine of the page that is written, where it has one (`pages.page`)."""

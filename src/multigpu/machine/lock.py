@@ -1,6 +1,4 @@
-"""Hold a launch's locks on its machine: its turn, and folders, of which none is left of one that
-was killed. Imports no framework.
-"""
+"""Hold a launch's locks here: its turn, and folders, gone if it was killed. No framework."""
 
 import contextlib
 import fcntl

@@ -90,9 +90,7 @@ def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Sectio
 
 
 def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, passes
-    as `once`, and look-ups by table).
-    """
+    """Elements of a tensor, or operations of a section, for a batch of these extents."""
     return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
 

@@ -119,9 +119,7 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts | ValueError:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return what is packed; a ValueError, EOFError or LZMAError where it is damaged, or takes more
-    memory than any archive of Records.
-    """
+    """Return what is packed; ValueError, EOFError, LZMAError: damaged, or larger than any."""
     unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << 28)
     content = unpacking.decompress(packed, MOST_BYTES + 1)
     check_size(content, MOST_BYTES, MOST_VALUES, MOST_LISTS)

@@ -1,6 +1,4 @@
-"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of
-copies that tell of no person or host.
-"""
+"""Pack Records into archives (`records --pack`), or copies that tell of nobody (`--share`)."""
 
 import getpass
 import os

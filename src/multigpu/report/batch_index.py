@@ -1,6 +1,4 @@
-"""The page of a batch: its file's question answered by a sentence, a figure and a table of what was
-measured, and a line for every row.
-"""
+"""The page of a batch: its question answered by sentence, figure, table; a line a row."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -87,9 +85,7 @@ def answered(ranked: Advice) -> str:
 
 
 def answers(rows: pd.DataFrame) -> list[str]:
-    """The question's answer as HTML, a sentence, a figure and a table for each model; none where
-    fewer than two rows of it were measured.
-    """
+    """The question's answer as HTML, model by model; none of fewer than two measured rows."""
     html = []
     for number, (model, own) in enumerate(rows.groupby("model", sort=False) if len(rows) else ()):
         if len(own) < 2:

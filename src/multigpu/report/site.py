@@ -1,6 +1,4 @@
-"""Build the HTML report, which opens from a file path and requests nothing: `report/`, executed
-notebooks, and fragments from Records.
-"""
+"""Build the HTML report, which requests nothing: `report/`, executed notebooks, fragments."""
 
 import argparse
 import filecmp

@@ -1,6 +1,4 @@
-"""The one sweep: measure points of any experiment that have no Record yet, one launch for many,
-followed by a bar. Imports no framework.
-"""
+"""The one sweep: measure points without a Record, a launch for many; a bar. No framework."""
 
 import contextlib
 import subprocess

@@ -178,9 +178,7 @@ PLAIN_OPTIMIZERS = {
     "momentum": Optimizer("sgd", 0.1, momentum=0.9),
     "adam": Optimizer("adam", 1e-3),
 }
-"""Update rules by name, for a Run that asks for another than its workload's own. One place for all
-frameworks, so that twins cannot drift.
-"""
+"""Update rules by name, for Runs that ask for another: in one place, so that no twin drifts."""
 
 
 def optimizer_of(run: Run, model: Model) -> Optimizer:

@@ -53,9 +53,7 @@ def steps_for(
     devices: int,
     slice_s: float,
 ) -> int:
-    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or
-    else what a slice of the budget allows.
-    """
+    """How many steps a Run times: as this comparison did so far, or as the budget allows."""
     known = [run for run in kept_runs(folder, described.name) if run.device_type == device_type]
     if known:
         return known[0].timed_steps

@@ -11,9 +11,7 @@ DTYPES = {
     "bf16_params": torch.float32,
     "fp16": torch.float32,
 }
-"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits;
-under bf16_params these are the masters.
-"""
+"""The type of variables: float32 under bf16, fp16 (autocast), and of bf16_params' masters."""
 
 
 def arithmetic_type(x: Tensor) -> torch.dtype:

@@ -64,9 +64,7 @@ def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
 
 
 WIRE_SHARE = 1448 / 1514
-"""Of what a link of 1,500-byte packets carries, what is left for data: Ethernet, IP and TCP headers
-with time stamps take 66 of 1,514.
-"""
+"""Of a link of 1,500-byte packets, what is left for data: headers take 66 of 1,514 bytes."""
 
 HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "compute_ms")
 

@@ -171,9 +171,7 @@ class ContrastResult:
         )
 
     def _rests_on(self) -> str:
-        """That a verdict rests on less than half of the settings; how many of those with too few
-        repeats point there by their estimates.
-        """
+        """That a verdict rests on less than half of the settings, and where the others point."""
         deciding, agreeing, few = support(self.contrast, self.settings, self.verdict)
         if (
             self.verdict not in DECIDED

@@ -122,9 +122,7 @@ def measure_part(
     retry: Sequence[str] = (),
     progress: bool = True,
 ) -> Summary:
-    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step
-    on as many hosts as it has devices.
-    """
+    """Measure in order what has no Record, for about `budget_s`; a step has a host a device."""
     if all(isinstance(run, CollectiveRun) for run in part.runs):
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = SimulatedHosts(hosts, part.per_host)

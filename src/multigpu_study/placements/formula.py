@@ -51,9 +51,7 @@ def times(coefficient: Powers, replicas: int) -> int:
 
 
 def formula(placement: Placement) -> Formula:
-    """Bytes that one step (or cycle) moves over all replicas, by kinds that move some; a ValueError
-    where the variables' devices decide.
-    """
+    """Bytes that one step (or cycle) moves, by kind; ValueError: the variables' devices decide."""
     row, homes = placement, {placement.variables, placement.embeddings}
     if row.travels == "activations":
         raise ValueError(

@@ -237,9 +237,7 @@ class Classification:
 
 
 class Network:
-    """Layers of widths `inputs`, `*hidden`, `classes`. The flat vector holds, layer by layer, the
-    kernel [in, out] and the bias [out].
-    """
+    """Layers of widths `inputs`, `*hidden`, `classes`; flat: kernel [in, out] and bias of each."""
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
         self.shapes = tuple(pairwise((inputs, *hidden, classes)))

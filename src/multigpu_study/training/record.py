@@ -1,6 +1,4 @@
-"""A TrainingRecord, in `data/training/<machine>/`: what one TrainingRun reached, and the evidence
-that its replicas did their duties.
-"""
+"""A TrainingRecord (`data/training/<machine>/`): what was reached, with evidence of duties."""
 
 from multigpu import paths
 from multigpu.machine.machine import DeviceState
