@@ -155,11 +155,10 @@ class PluginRegistry(Mapping[str, Value]):
             try:
                 self.found[name] = self._used(name, points)
             except Exception as error:  # whatever an import may raise
-                why = (
-                    refusal(error)
-                    if isinstance(error, ValidationError)
-                    else " ".join(str(error).split()) or type(error).__name__
-                )
+                if isinstance(error, ValidationError):
+                    why = refusal(error)
+                else:
+                    why = " ".join(str(error).split()) or type(error).__name__
                 whose = " and ".join(
                     f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points
                 )

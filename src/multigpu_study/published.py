@@ -52,11 +52,10 @@ def published_of(run: Run) -> pd.DataFrame:
     """Return the figures that documents printed of this point: document, devices, rate (units/s),
     step_time_s (NaN where untold); 000 and 004 have any.
     """
-    rebuilt = (
-        EXPERIMENTS.get((run.placement, run.sequence_length), "")
-        if (run.model, run.scaling) == ("nmt000", "weak")
-        else ""
-    )
+    if (run.model, run.scaling) == ("nmt000", "weak"):
+        rebuilt = EXPERIMENTS.get((run.placement, run.sequence_length), "")
+    else:
+        rebuilt = ""
     rates = load_published("000_experiments").rename(columns={"words_per_s": "rate"})
     rates = rates[rates["experiment"].eq(rebuilt) & rates["batch_size"].eq(run.batch_size)]
     times = load_published("004_step_times").assign(

@@ -109,11 +109,10 @@ def rankings(
         return [], none_has(points, fields, machine)
     groups = []
     for own in by_machine(found, this_machine().name):
-        rows = (
-            own
-            if "devices" in fields
-            else own[own["devices"] == own.groupby("model")["devices"].transform("max")]
-        )
+        if "devices" in fields:
+            rows = own
+        else:
+            rows = own[own["devices"] == own.groupby("model")["devices"].transform("max")]
         jobs = [
             group
             for _, group in rows.groupby(list(SAME), dropna=False, sort=False)
@@ -126,14 +125,13 @@ def rankings(
         f"  {name}: {plural(len(group), 'way')}"
         for name, group in zip(_told_apart(groups[most:]), groups[most:], strict=True)
     ]
-    head = (
-        [
+    if left:
+        head = [
             f"{plural(len(left), 'further job')} of these fields; name more fields, or --limit"
             f" {len(groups)}:"
         ]
-        if left
-        else []
-    )
+    else:
+        head = []
     advices = [
         advise(group, where(points, machine=group.iloc[0]["machine"])) for group in groups[:most]
     ]

@@ -54,18 +54,16 @@ class Expected:
         """The forecast in a sentence, and the command that measures it."""
         way = way_words(self.run.model_dump())
         on = devices_text(self.run.devices, self.run.device_type)
-        ends = (
-            f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}"
-            if self.rate.known
-            else "its band is not known"
-        )
+        if self.rate.known:
+            ends = f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}"
+        else:
+            ends = "its band is not known"
         scaling = ""
         if self.run.devices > 1:
-            scaling = (
-                "; how it scales is not known, and small models lose on several devices"
-                if math.isnan(self.scaling)
-                else f", {Estimate(self.scaling):percent} of perfect scaling"
-            )
+            if math.isnan(self.scaling):
+                scaling = "; how it scales is not known, and small models lose on several devices"
+            else:
+                scaling = f", {Estimate(self.scaling):percent} of perfect scaling"
         return (
             f"Forecast, not a measurement: {way} should train {self.rate:rate} ({ends}) on"
             f" {on}{scaling}, from {self.basis}.\nThis measures it: `{measure_command(self.run)}`"

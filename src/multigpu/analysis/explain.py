@@ -233,11 +233,10 @@ def explain_fields(
     found = query(every, fields, machine)
     measured = found[found["n"] > 0]
     if measured.empty:
-        tried = (
-            f"It was tried and not measured: {found.iloc[0]['reason']}."
-            if len(found)
-            else none_has(every, fields, machine)
-        )
+        if len(found):
+            tried = f"It was tried and not measured: {found.iloc[0]['reason']}."
+        else:
+            tried = none_has(every, fields, machine)
         return [], tried, measured
     chosen = plainest(by_machine(measured, this_machine().name)[0], fields)
     own = study.on(chosen.iloc[0]["machine"])
@@ -255,11 +254,10 @@ def explain_key(study: Study, key: str) -> tuple[list[Explanation], str, pd.Data
         record for record in records if record.key.startswith(key)
     ]
     if len(found) != 1:
-        many = (
-            f"{len(found)} Records' keys begin with {key!r}"
-            if found
-            else f"no Record is called {key!r}"
-        )
+        if found:
+            many = f"{len(found)} Records' keys begin with {key!r}"
+        else:
+            many = f"no Record is called {key!r}"
         raise ValueError(
             f"{many}: `records` lists them, traced ones by `--traced`; or name fields such as"
             " workload=nmt"

@@ -55,16 +55,14 @@ def _beside_one(one: Explanation) -> str:
     device = device_word(row["device_type"])
     devices = devices_text(row["devices"], row["device_type"])
     if base is not None and base["devices"] > 1:
-        kept = (
-            f"{estimate(base, 'ratio'):percent interval} of the rate"
-            if one.lost
-            else "the rate, as far as repeats tell,"
-        )
-        alone = (
-            f"one {device} was measured in slower ways only"
-            if "one_best" in one.baselines
-            else f"no {device} alone was measured with these kernels"
-        )
+        if one.lost:
+            kept = f"{estimate(base, 'ratio'):percent interval} of the rate"
+        else:
+            kept = "the rate, as far as repeats tell,"
+        if "one_best" in one.baselines:
+            alone = f"one {device} was measured in slower ways only"
+        else:
+            alone = f"no {device} alone was measured with these kernels"
         return f"{devices} keep {kept} of independent replicas; {alone}."
     if base is None:
         return (
@@ -88,11 +86,10 @@ def _beside_one(one: Explanation) -> str:
             f"{devices} are not told apart from one {device} at its best ({way_words(base)}):"
             f" {times:times interval} times its rate."
         )
-    kept = (
-        f"{share:percent interval} of perfect scaling"
-        if one.lost
-        else "which repeats do not tell from perfect scaling"
-    )
+    if one.lost:
+        kept = f"{share:percent interval} of perfect scaling"
+    else:
+        kept = "which repeats do not tell from perfect scaling"
     return (
         f"{devices} reach {times:times interval} times the rate of one {device} at its best"
         f" ({way_words(base)}), {kept}."
@@ -202,16 +199,14 @@ def as_text(one: Explanation, details: bool = False) -> str:
 
 def _against(one: Explanation, name: str, base: pd.Series) -> str:
     ratio, ideal = estimate(base, "ratio"), estimate(base, "of_ideal")
-    whole = (
-        f"{ideal:percent} of"
-        if (ideal.high if ideal.known else ideal.value) < 1
-        else "no less than"
-    )
-    share = (
-        f", {whole} {one.row['devices']} times"
-        if name.startswith("one_") and one.row["devices"] > 1
-        else ""
-    )
+    if (ideal.high if ideal.known else ideal.value) < 1:
+        whole = f"{ideal:percent} of"
+    else:
+        whole = "no less than"
+    if name.startswith("one_") and one.row["devices"] > 1:
+        share = f", {whole} {one.row['devices']} times"
+    else:
+        share = ""
     return (
         f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is"
         f" {ratio:times interval} times it{share}"
@@ -254,11 +249,10 @@ def explained(
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
     found, none, left = explain_words(study, words, machine, most)
-    ahead = (
-        None
-        if found or not any("=" in word for word in words)
-        else expected(study, parse_fields(words), machine)
-    )
+    if found or not any("=" in word for word in words):
+        ahead = None
+    else:
+        ahead = expected(study, parse_fields(words), machine)
     if none.startswith("No Record") and not ahead:
         none += f" This measures one: `{command_of(parse_fields(words))}`"
     if form == "json":
@@ -274,14 +268,13 @@ def explained(
         f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}"
         for _, row in left.head(8).iterrows()
     ]
-    more = (
-        [
+    if others:
+        more = [
             f"{plural(len(left), 'further point')} of these fields; name more of them, or a key:",
             *others,
         ]
-        if others
-        else []
-    )
+    else:
+        more = []
     told = [
         *(as_text(one, details) for one in found),
         none,

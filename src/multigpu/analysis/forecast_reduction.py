@@ -72,11 +72,10 @@ def demand_of(
     NoFormula: nothing here says what it moves.
     """
     if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
-        why = (
-            "its parts are cut from one model"
-            if placement.travels == "activations"
-            else "its replicas do not wait for each other"
-        )
+        if placement.travels == "activations":
+            why = "its parts are cut from one model"
+        else:
+            why = "its replicas do not wait for each other"
         raise NoFormula(
             f"{placement.name}: {why}, so its step does not follow from what is reduced"
         )

@@ -208,11 +208,10 @@ def bound_units_per_s(
     spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
     compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic
     memory_s = memory_bytes_per_unit(model, precision) / memory
-    seconds = (
-        communication_time_s(moved_bytes, devices, device_link, host_link, group)
-        if moved_bytes
-        else 0.0
-    )
+    if moved_bytes:
+        seconds = communication_time_s(moved_bytes, devices, device_link, host_link, group)
+    else:
+        seconds = 0.0
     least = ((devices, compute_s), (devices, memory_s), (units_per_step, seconds))
     return Bound._make(amount / s if s else math.inf for amount, s in least)
 
@@ -233,13 +232,12 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
         shared = row["model_parallel"]
         # where some devices share a copy of the model and some hold others, the smallest
         # collective; else all take part
-        group = (
-            None
-            if pd.isna(shared)
-            else min(
+        if pd.isna(shared):
+            group = None
+        else:
+            group = min(
                 (n for n in (int(shared), row["devices"] // int(shared)) if n > 1), default=None
             )
-        )
         found = bound_units_per_s(
             model, row["gpu"], row["precision"], row["devices"], units, moved, group
         )

@@ -44,11 +44,10 @@ class Room:
         if self.instead is None:
             return f"{needs} Take more devices, a smaller batch or a smaller model."
         fit = joined([f"{name} ({gib:.0f} GiB)" for name, gib in self.others.items()])
-        way = (
-            f"Of placements that train the same, these should fit: {fit}."
-            if fit
-            else "Take a smaller batch, or pass it in parts."
-        )
+        if fit:
+            way = f"Of placements that train the same, these should fit: {fit}."
+        else:
+            way = "Take a smaller batch, or pass it in parts."
         return f"{needs} {way}\nThis measures it: `{measure_command(self.instead)}`"
 
 

@@ -54,11 +54,10 @@ def physics(record: Record, clocks: Mapping[str, int]) -> Found:
 def _rate(record: Record, m: Measurement) -> Found:
     run, gpu = record.run, record.machine.gpus[0] if record.machine.gpus else ""
     moved = {name: count / semantics_of(run).every for name, count in (m.moved_bytes or {}).items()}
-    group = (
-        None
-        if run.model_parallel is None
-        else min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
-    )
+    if run.model_parallel is None:
+        group = None
+    else:
+        group = min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
     model = description_of(run)
     bound = bound_units_per_s(
         model, gpu, run.precision, run.devices, m.units / run.timed_steps, moved, group

@@ -228,11 +228,10 @@ def drawn(
 
     def at(width_in: float, abreast: int) -> Picture:
         narrow = width_in < WIDTH_IN
-        lines = (
-            max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1)
-            if narrow
-            else 1
-        )
+        if narrow:
+            lines = max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1)
+        else:
+            lines = 1
         height = lowest + max(height_in[1], LINE_IN * lines) * max(map(len, told))
         keys_a_row = max(1, min(len(key), int(13.125 * width_in) // (longest + 8)))
         head = textwrap.wrap(finding, int(width_in * 9.8))

@@ -184,11 +184,10 @@ class Study:
             "machines", [self.runs], lambda: machines_frame(records_of(self.runs))
         )
         held = every.set_index("machine", drop=False).loc[self.machine]
-        what = (
-            f"{held['gpus']} x {held['gpu']}"
-            if held["gpus"]
-            else f"{held['cores']} cores of {held['cpu']}, no GPU"
-        )
+        if held["gpus"]:
+            what = f"{held['gpus']} x {held['gpu']}"
+        else:
+            what = f"{held['cores']} cores of {held['cpu']}, no GPU"
         versions = {
             "PyTorch": held["torch"],
             "CUDA": held["cuda"],

@@ -89,11 +89,10 @@ def measure_command(arguments: argparse.Namespace) -> int:
     else:
         grids = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
         planned = having(grids, parse_fields(arguments.fields))
-        planned = (
-            [entry.repeated(arguments.repeats) for entry in planned]
-            if arguments.repeats
-            else planned
-        )
+        if arguments.repeats:
+            planned = [entry.repeated(arguments.repeats) for entry in planned]
+        else:
+            planned = planned
         chosen = points(planned) if arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})

@@ -28,13 +28,12 @@ LISTED, TRACED = (list(columns(frame)) for frame in ("listed", "listed_traced"))
 
 def records_command(arguments: argparse.Namespace) -> int:
     """Lists Records, writes them as a table, packs them, or shows what was traced."""
-    every = (
-        "--pack packs every Record that is loose"
-        if arguments.pack
-        else "--share copies every Record"
-        if arguments.share
-        else ""
-    )
+    if arguments.pack:
+        every = "--pack packs every Record that is loose"
+    elif arguments.share:
+        every = "--share copies every Record"
+    else:
+        every = ""
     if every and (
         arguments.where or arguments.export or arguments.traced or arguments.trace_summary
     ):

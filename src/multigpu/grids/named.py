@@ -145,11 +145,10 @@ def ladder_s(run: Run) -> float:
 
 def fed_s(run: Run) -> float:
     """Steps that last as long as training or decoding does."""
-    decode = (
-        DECODE_S * run.batch_size / max(1, run.input_workers or 1)
-        if run.inputs == "jpeg_folder"
-        else 0.0
-    )
+    if run.inputs == "jpeg_folder":
+        decode = DECODE_S * run.batch_size / max(1, run.input_workers or 1)
+    else:
+        decode = 0.0
     return (run.warmup_steps + run.timed_steps) * max(FED_STEP_S[run.model], decode)
 
 

@@ -216,9 +216,8 @@ class ImageFolder(Pictures):
             np.stack([self._decode(self.files[item]) for item in chosen]).transpose(0, 3, 1, 2)
             / 255
         )
-        scale = (
-            (IMAGENET_MEAN, IMAGENET_DEVIATION)
-            if self._channels == 3
-            else (GREY_MEAN, GREY_DEVIATION)
-        )
+        if self._channels == 3:
+            scale = (IMAGENET_MEAN, IMAGENET_DEVIATION)
+        else:
+            scale = (GREY_MEAN, GREY_DEVIATION)
         return np.ascontiguousarray(standardise(images, *scale))

@@ -212,11 +212,10 @@ def persistent_lines() -> Iterator[str]:
         )
     if None in reasons:
         folder = build.cache_folder()
-        kept = (
-            f"kept in {folder}"
-            if build.writable(folder)
-            else f"built anew by every process, since {folder} cannot be written"
-        )
+        if build.writable(folder):
+            kept = f"kept in {folder}"
+        else:
+            kept = f"built anew by every process, since {folder} cannot be written"
         yield (
             "persistent  recurrence 'persistent' runs, its kernels built by NVRTC"
             f" {build.version()} and {kept}"

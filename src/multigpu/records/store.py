@@ -144,11 +144,10 @@ class Store(Generic[Kind]):
         try:
             check_room(folder, ROOM_BYTES)
         except OSError as error:
-            help = (
-                "make room there"
-                if error.errno in (errno.ENOSPC, errno.EDQUOT)
-                else "choose a folder with write permission"
-            )
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                help = "make room there"
+            else:
+                help = "choose a folder with write permission"
             raise ValueError(
                 f"records cannot be written to {folder}: {error.strerror}; {help}"
             ) from None
@@ -246,11 +245,10 @@ def _left_out() -> Iterator[None]:
         yield
     except ValueError as error:
         if (text := str(error)) not in _told and len(_told) <= MOST_TOLD:
-            more = (
-                "more is left out: `python -m multigpu verify` lists it"
-                if len(_told) == MOST_TOLD
-                else f"left out: {text}"
-            )
+            if len(_told) == MOST_TOLD:
+                more = "more is left out: `python -m multigpu verify` lists it"
+            else:
+                more = f"left out: {text}"
             _told.add(text)
             print(f"multigpu: {more}", file=sys.stderr)
 

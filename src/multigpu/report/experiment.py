@@ -269,11 +269,10 @@ def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
     """
     asked = experiment.run.model_dump()
     same = {name: asked[name] for name in ("workload", "model", "placement", "devices")}
-    found = (
-        where(read_study().everywhere, **same)
-        if experiment.compare
-        else pd.DataFrame(columns=["n"])
-    )
+    if experiment.compare:
+        found = where(read_study().everywhere, **same)
+    else:
+        found = pd.DataFrame(columns=["n"])
     found = _there(
         found[found["n"] > 0],
         experiment,

@@ -111,13 +111,12 @@ def _field(name: str, value: Any, given: Mapping[str, Any]) -> Any:
     if choices(name, given):
         return widgets.Dropdown(**look)
     if name in WRITTEN:
-        text = (
-            ", ".join(map(str, value))
-            if isinstance(value, list)
-            else json.dumps(value)
-            if isinstance(value, dict)
-            else str(value)
-        )
+        if isinstance(value, list):
+            text = ", ".join(map(str, value))
+        elif isinstance(value, dict):
+            text = json.dumps(value)
+        else:
+            text = str(value)
         return widgets.Text(
             value="" if value in (None, {}) else text, continuous_update=False, **look
         )

@@ -129,11 +129,10 @@ def deal(
 
 def places_here(devices: int, device_type: str, count: int) -> list[Place]:
     """So many lanes of this process's GPUs and cores."""
-    gpus = (
-        visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), gpu_count())
-        if device_type == "cuda"
-        else None
-    )
+    if device_type == "cuda":
+        gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), gpu_count())
+    else:
+        gpus = None
     return places(count, devices, gpus, os.sched_getaffinity(0))
 
 

@@ -215,11 +215,10 @@ class Journal:
         starts = sorted(
             (self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime
         )[:-1]
-        logs = (
-            sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime)
-            if starts
-            else []
-        )
+        if starts:
+            logs = sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime)
+        else:
+            logs = []
         for log in logs:
             # the kernel's stamp of a file is up to a tick older than the clock
             if log.stat().st_mtime > since - 0.1:

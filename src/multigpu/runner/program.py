@@ -81,11 +81,10 @@ class Program:
             self.journal.report("done", index=index, status=over[0], reason=over[1])
             return False
         if self.kind.watched:
-            devices = (
-                item.run.chosen_devices[: this_machine().processes_per_host]
-                if item.run.device_type == "cuda"
-                else ()
-            )
+            if item.run.device_type == "cuda":
+                devices = item.run.chosen_devices[: this_machine().processes_per_host]
+            else:
+                devices = ()
             self.watch = SurroundingsWatch(devices, os.getppid())
         self.journal.report("start", index=index, key=key, at=time.monotonic(), label=item.label)
         return True

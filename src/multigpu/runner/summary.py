@@ -65,11 +65,10 @@ class Summary:
             or "nothing to measure"
         )
         again = " ".join(f"--retry {status}" for status in AGAIN if self.statuses[status])
-        hint = (
-            [f"what did not end well is measured again by the same command with {again}"]
-            if again
-            else []
-        )
+        if again:
+            hint = [f"what did not end well is measured again by the same command with {again}"]
+        else:
+            hint = []
         return "\n".join(
             [
                 f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s",

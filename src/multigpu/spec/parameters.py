@@ -37,13 +37,12 @@ def check_known(given: Iterable[str], known: Collection[str], where: str) -> Non
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, sorted(known), 1)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"choose from {', '.join(sorted(known))}."
-                if known
-                else "it has none."
-            )
+            if near:
+                hint = f"did you mean {near[0]!r}?"
+            elif known:
+                hint = f"choose from {', '.join(sorted(known))}."
+            else:
+                hint = "it has none."
             raise ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
 
 

@@ -39,11 +39,10 @@ def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str |
             return int(value)
         return float(value) if float in kinds else value
     except (ValueError, KeyError):
-        needed = (
-            "true or false is"
-            if bool in kinds
-            else "an integer is"
-            if int in kinds
-            else "a number is"
-        )
+        if bool in kinds:
+            needed = "true or false is"
+        elif int in kinds:
+            needed = "an integer is"
+        else:
+            needed = "a number is"
         raise ValueError(f"{name} = {value!r}: {needed} needed") from None

@@ -72,13 +72,12 @@ def as_wide_as(ahead: Estimate, *data: Estimate) -> Estimate:
 def _by_links(result: Result, placed: Placed, devices: int, demand: Demand) -> Estimate:
     run = placed.run
     gpu = run.device_type == "cuda" and result.records[0].machine.gpus[0]
-    links = (
-        measured_links(
+    if gpu:
+        links = measured_links(
             gpu, where(collectives_frame(paths.COLLECTIVES), status="ok", dtype="fp32"), NETWORK
         )
-        if gpu
-        else None
-    )
+    else:
+        links = None
     if links is None:
         raise Missing("no links between such devices were measured: compare on two of them")
     one_s = step_of(result, placed.name)

@@ -136,13 +136,7 @@ def next_points(
     may_lead = [name for name in result.names if result.trains_the_same(name)]
     base = result.base.name if result.base else ONE
     chosen = next_launch(
-        in_order(order, runs),
-        result.windows,
-        may_lead,
-        base,
-        most,
-        order.first,
-        order.at_once,
+        in_order(order, runs), result.windows, may_lead, base, most, order.first, order.at_once
     )
     done = Counter(called(record.run) for record in result.records if record.status == "ok")
     # where launches are cheap, the leader first has as many of them as a verdict takes

@@ -153,11 +153,10 @@ class Examined(Examination):
 
         def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
             first = inputs[0]
-            positions = (
-                len(first.data)
-                if isinstance(first, PackedSequence)
-                else first.numel() // first.shape[-1]
-            )
+            if isinstance(first, PackedSequence):
+                positions = len(first.data)
+            else:
+                positions = first.numel() // first.shape[-1]
             found.append(
                 2
                 * positions

@@ -88,11 +88,10 @@ def remarks(result: Result, is_over: bool = True) -> list[str]:
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
         cores = f"{result.runs[0].host_cores} of this computer's cores"
-        what = (
-            "processes on a CPU"
-            if result.described.framework == "torch"
-            else "parts of one process on a CPU"
-        )
+        if result.described.framework == "torch":
+            what = "processes on a CPU"
+        else:
+            what = "parts of one process on a CPU"
         found.append(
             f"Devices here are {what}: one device alone has {cores}, several share all of them."
         )

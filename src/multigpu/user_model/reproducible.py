@@ -149,13 +149,12 @@ def notes_of(both: list[dict[str, Any]]) -> list[str]:
     notes = []
     if found["moved"]:
         libraries = " and ".join(LIBRARY[name] for name in found["moved"])
-        given = (
-            ", and ignores the one that it is given"
-            if found["used"] is False
-            else ", beside the one that it is given"
-            if found["used"]
-            else ""
-        )
+        if found["used"] is False:
+            given = ", and ignores the one that it is given"
+        elif found["used"]:
+            given = ", beside the one that it is given"
+        else:
+            given = ""
         notes.append(
             f"batch draws from {libraries} own generator{given}: it was seeded by step and device,"
             f" so that all placements see the same samples{at(found['line'])}"

@@ -81,13 +81,12 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         )
         joined = panel["semantics"].eq("joined")
         moved = distance[joined & panel["precision"].eq("fp32") & distance.gt(0)]
-        drift = (
-            float(distance[panel["key"].eq(yardstick)].iloc[0])
-            if yardstick
-            else float(moved.median())
-            if len(moved)
-            else 0.0
-        )
+        if yardstick:
+            drift = float(distance[panel["key"].eq(yardstick)].iloc[0])
+        elif len(moved):
+            drift = float(moved.median())
+        else:
+            drift = 0.0
         tolerance = ALLOWED * drift * panel["precision"].map(ROUNDING).fillna(1.0).astype("float64")
         replicas = distance[panel["semantics"].eq("independent")].min()
         held = joined & panel["precision"].isin(list(ROUNDING))

@@ -80,11 +80,10 @@ def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
         rates = first.set_index("key")["units_per_s"]
         for gpu, own in group.groupby("gpu"):
             shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
-            compared = (
-                [(shares, own)]
-                if within
-                else [(own["units_per_s"], own), (first["units_per_s"], first)]
-            )
+            if within:
+                compared = [(shares, own)]
+            else:
+                compared = [(own["units_per_s"], own), (first["units_per_s"], first)]
             sides = [
                 log_samples(values, rows["how"], rows["launch"]).assign(rate=1.0)
                 for values, rows in compared

@@ -86,11 +86,10 @@ def change_point(times_s: Sequence[float]) -> int:
     x = np.log(np.clip(times / float(np.median(times)), 0.5, 2.0))
     costs = _costs(x[None])[0]
     k = int(np.argmin(costs))
-    orders = (
-        np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1)
-        if k
-        else x[None]
-    )
+    if k:
+        orders = np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1)
+    else:
+        orders = x[None]
     p = (1 + (_costs(orders).min(axis=1) <= costs[k]).sum()) / (1 + DRAWS)
     return k if p <= BELIEVED else 0
 

@@ -54,11 +54,10 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> p
 def problem_name(problem: ProblemDescription) -> str:
     """Return a problem's name, which tells it from others: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
-        told = (
-            ""
-            if problem.precision == "fp32" and problem.device == "cpu"
-            else f", {problem.precision}"
-        )
+        if problem.precision == "fp32" and problem.device == "cpu":
+            told = ""
+        else:
+            told = f", {problem.precision}"
         what = {"cnn": "images", "nmt": "translation"}[problem.workload]
         return (
             f"{what} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"

@@ -30,11 +30,10 @@ def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
         for bound in (setting.low, setting.high)
     )
     between = f"95% {ends}" if _interval(setting) else "launches differ too much for an interval"
-    over = (
-        " seeds"
-        if {"clock", "epochs"} & set(setting.fields)
-        else f" over {plural(setting.launches, 'launch', 'launches')}"
-    )
+    if {"clock", "epochs"} & set(setting.fields):
+        over = " seeds"
+    else:
+        over = f" over {plural(setting.launches, 'launch', 'launches')}"
     return (
         f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n ="
         f" {setting.n}{over}"

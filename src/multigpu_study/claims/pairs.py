@@ -70,11 +70,10 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     settings = counterparts(sides)
     counts = {term.devices for term in contrast.terms if term.devices}
     if "devices" in settings:
-        known = (
-            settings["devices"].isin(contrast.counts)
-            if isinstance(contrast.counts, tuple)
-            else True
-        )
+        if isinstance(contrast.counts, tuple):
+            known = settings["devices"].isin(contrast.counts)
+        else:
+            known = True
         settings = settings[
             settings["devices"].ge(contrast.count_at_least)
             & ~settings["devices"].isin(counts)

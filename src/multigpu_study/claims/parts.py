@@ -128,11 +128,10 @@ class ContrastResult:
                 f"{self.predicate.min_n} repeats over"
                 f" {plural(self.predicate.min_launches, 'launch', 'launches')}"
             )
-            found = (
-                "one repeat is screening"
-                if n == 1
-                else f"at most {n} over {plural(launches, 'launch', 'launches')}"
-            )
+            if n == 1:
+                found = "one repeat is screening"
+            else:
+                found = f"at most {n} over {plural(launches, 'launch', 'launches')}"
             return f"{found}; {least} are needed on each side"
         holds, fails = (
             sum(one.verdict == verdict for one in able) for verdict in ("holds", "does not hold")
@@ -156,11 +155,10 @@ class ContrastResult:
         open_ones = [
             setting for setting in able if setting.verdict in ("inconclusive", "out of reach")
         ]
-        said = (
-            f"the interval straddles {number(contrast.bound, contrast)}"
-            if len(able) == 1 and open_ones
-            else tally
-        )
+        if len(able) == 1 and open_ones:
+            said = f"the interval straddles {number(contrast.bound, contrast)}"
+        else:
+            said = tally
         ends = [end for one in open_ones for end in (one.low, one.high) if end is not None]
         if contrast.effect is None or not ends:
             return said

@@ -175,11 +175,10 @@ NONE = rows(pd.DataFrame())
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:
     """A figure of each row, NaN where it is not positive."""
-    found = (
-        pd.to_numeric(table[name], errors="coerce").astype("float64")
-        if name in table
-        else pd.Series(np.nan, index=table.index)
-    )
+    if name in table:
+        found = pd.to_numeric(table[name], errors="coerce").astype("float64")
+    else:
+        found = pd.Series(np.nan, index=table.index)
     return found.where(table["status"].eq("ok") & found.gt(0) & found.lt(np.inf))
 
 
@@ -187,13 +186,12 @@ def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[
     """List Runs that a contrast lacks: fields that a term and the scope select, device counts."""
     lacking = []
     for term in contrast.terms:
-        counts = (
-            (term.devices,)
-            if term.devices
-            else contrast.counts
-            if isinstance(contrast.counts, tuple)
-            else ()
-        )
+        if term.devices:
+            counts = (term.devices,)
+        elif isinstance(contrast.counts, tuple):
+            counts = contrast.counts
+        else:
+            counts = ()
         own = where(table, **dict(term.select))
         own = own[
             own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)

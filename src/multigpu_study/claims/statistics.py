@@ -232,11 +232,10 @@ def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
     )
     value = found.where(records["framework"].ne("tensorflow"))
     known = contrast.form == "ratio" and value.notna().any()
-    other = (
-        estimates(pairs._replace(records=records.assign(value=value)))
-        if known
-        else wall.assign(estimate=np.nan)
-    )
+    if known:
+        other = estimates(pairs._replace(records=records.assign(value=value)))
+    else:
+        other = wall.assign(estimate=np.nan)
     logs = [np.log(one["estimate"]) for one in (wall, other)]
     half = np.fmin(
         *(np.log(one["high"]) - log for one, log in zip((wall, other), logs, strict=True))

@@ -86,20 +86,18 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
     """A value in the contrast's unit: a ratio, a share in percent, or a quantity."""
     if contrast.unit == "%":
         return f"{100 * value:.{max(decimals - 2, 1)}f}" + ("" if bare else "%")
-    suffix = (
-        ""
-        if bare or not contrast.unit
-        else contrast.unit
-        if contrast.unit == "x"
-        else f" {contrast.unit}"
-    )
-    text = (
-        f"{value:,.0f}"
-        if value >= 100
-        else f"{value:.{decimals}f}"
-        if value >= 0.1
-        else f"{value:.2g}"
-    )
+    if bare or not contrast.unit:
+        suffix = ""
+    elif contrast.unit == "x":
+        suffix = contrast.unit
+    else:
+        suffix = f" {contrast.unit}"
+    if value >= 100:
+        text = f"{value:,.0f}"
+    elif value >= 0.1:
+        text = f"{value:.{decimals}f}"
+    else:
+        text = f"{value:.2g}"
     return text + suffix
 
 

@@ -56,11 +56,10 @@ def in_words(placement: Placement) -> str:
 def movement(placement: Placement) -> tuple[str, str]:
     """Between what a step moves data (none, gpus, host, both) and in which words."""
     if placement.travels == "activations":
-        how = (
-            "from stage to stage"
-            if placement.compute == "sections"
-            else "by collectives within the layers"
-        )
+        if placement.compute == "sections":
+            how = "from stage to stage"
+        else:
+            how = "by collectives within the layers"
         return (
             "gpus",
             (

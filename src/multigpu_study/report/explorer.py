@@ -72,11 +72,10 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     files: dict[str, int] = {}
 
     def place(held: Held) -> str:
-        path = (
-            held.path.relative_to(paths.REPOSITORY)
-            if held.path.is_relative_to(paths.REPOSITORY)
-            else held.path
-        )
+        if held.path.is_relative_to(paths.REPOSITORY):
+            path = held.path.relative_to(paths.REPOSITORY)
+        else:
+            path = held.path
         member = "" if held.packed is None else f".{held.attempt}.json"
         return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
 

@@ -67,11 +67,10 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
     if gradients is None:
         raise ValueError(f"{protocol} needs gradients, the number K that one update waits for")
     if gradients < 1 or (protocol not in BATCHES and gradients > workers):
-        most = (
-            "at least 1"
-            if protocol in BATCHES
-            else f"1 to {workers}, one of each of {workers} workers"
-        )
+        if protocol in BATCHES:
+            most = "at least 1"
+        else:
+            most = f"1 to {workers}, one of each of {workers} workers"
         raise ValueError(
             f"{protocol} cannot wait for {gradients} gradients: gradients must be {most}"
         )
@@ -138,11 +137,10 @@ class Coordinator:
 
     def check_possible(self) -> None:
         """Raise CannotContinue where the workers that are left cannot complete another update."""
-        enough = (
-            bool(self.alive)
-            if self.batches
-            else len(self.waiting) + len(self.running) >= self.gradients
-        )
+        if self.batches:
+            enough = bool(self.alive)
+        else:
+            enough = len(self.waiting) + len(self.running) >= self.gradients
         if not enough:
             needed = "a worker" if self.batches else f"gradients of {self.gradients} workers"
             left = f"{len(self.alive)} of {len(self.tickets)} workers are left"

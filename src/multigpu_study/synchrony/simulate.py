@@ -52,11 +52,10 @@ def simulate(experiment: ProtocolExperiment, problem: Problem | None = None) -> 
                 break
             # what arrived while the server was busy waits
             now_s = max(now_s, time_s) + experiment.server_s
-            gradient = (
-                problem.gradient(server.parameters_of(worker), worker, ticket)
-                if problem is not None
-                else None
-            )
+            if problem is not None:
+                gradient = problem.gradient(server.parameters_of(worker), worker, ticket)
+            else:
+                gradient = None
             plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
         return server.end(now_s)
 

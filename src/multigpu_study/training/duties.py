@@ -162,11 +162,10 @@ class Evidence:
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
             self.agree = False
-            why = (
-                "they did not fetch the same for their next step"
-                if self.staged
-                else "their gradients were not synchronised"
-            )
+            if self.staged:
+                why = "they did not fetch the same for their next step"
+            else:
+                why = "their gradients were not synchronised"
             return f"replicas hold different weights after step {stop}: {why}"
         if self.coverage:
             self.coverage.add(

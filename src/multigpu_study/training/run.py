@@ -59,11 +59,10 @@ class TrainingRun(Spec):
 
     def label(self) -> str:
         budget = f"{self.steps} steps" if self.steps else f"{self.epochs} epochs"
-        rate = (
-            ""
-            if self.schedule == "constant" and self.rate_scaling == "none"
-            else f" {self.rate_scaling}-{self.schedule}"
-        )
+        if self.schedule == "constant" and self.rate_scaling == "none":
+            rate = ""
+        else:
+            rate = f" {self.rate_scaling}-{self.schedule}"
         return f"{self.run.label()} {self.run.inputs} seed {self.run.seed} {budget}{rate}"
 
 

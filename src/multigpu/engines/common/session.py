@@ -132,13 +132,12 @@ HELD_GIB = (
 def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
     """How far all variables moved over how far from zero they began; copies count once."""
     row = find_placement(run.placement)
-    masters = (
-        parts[:1]
-        if row.variables == "replica"
-        else parts[: dims_of(run).degree]
-        if row.compute in PARTITIONED
-        else parts
-    )
+    if row.variables == "replica":
+        masters = parts[:1]
+    elif row.compute in PARTITIONED:
+        masters = parts[: dims_of(run).degree]
+    else:
+        masters = parts
     start = sum(part["start_square"] for part in masters) ** 0.5
     return sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5 / start
 

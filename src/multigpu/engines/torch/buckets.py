@@ -154,11 +154,10 @@ class BucketReducer:
             for _ in range(2)
         )
         made = parameters[::-1]  # as backward makes their gradients
-        groups = (
-            with_small_last(made, bucket_mib)
-            if small_last
-            else group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
-        )
+        if small_last:
+            groups = with_small_last(made, bucket_mib)
+        else:
+            groups = group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
         self.buckets = [Bucket(group, grouped) for group in groups]
         parts = [[bucket] for bucket in self.buckets]
         if small_last and not in_backward and len(parts) > 1:

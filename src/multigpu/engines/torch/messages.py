@@ -19,11 +19,10 @@ class Messages:
         self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
         sizes = [parameter.numel() for parameter in parameters]
         everything = [(whole, list(range(len(sizes))))]
-        found = (
-            messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize)
-            if run.all_reduce_spec
-            else everything
-        )
+        if run.all_reduce_spec:
+            found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize)
+        else:
+            found = everything
         ordered = [parameters[index] for _, members in found for index in members]
         self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
         stretches = self.flat.split(

@@ -112,11 +112,10 @@ def micro_sync(case: Case) -> None:
     if run.micro_sync is None:
         return
     if row.update not in ("replica", "sharded") or not row.reduces_gradients:
-        why = (
-            "merges none"
-            if row.variables == "replica"
-            else "has them pushed to one home, once a step"
-        )
+        if row.variables == "replica":
+            why = "merges none"
+        else:
+            why = "has them pushed to one home, once a step"
         raise Refused(
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"

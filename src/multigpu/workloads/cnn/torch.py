@@ -79,11 +79,10 @@ class Cnn(nn.Sequential):
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def logits(self, images: Tensor) -> Tensor:
-        x = (
-            images
-            if isinstance(self[0], T.FoldedConv)
-            else images.contiguous(memory_format=self.memory_format)
-        )
+        if isinstance(self[0], T.FoldedConv):
+            x = images
+        else:
+            x = images.contiguous(memory_format=self.memory_format)
         if self.groups:
             self.lend_weights(images.device.type)
         for part in self.compiled or self:
@@ -262,11 +261,10 @@ def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]
 def _section(
     module: Cnn, before: str, name: str, stretch: list[nn.Module], last: bool, values: Values
 ) -> Values:
-    x = (
-        values[before]
-        if before
-        else values["images"].contiguous(memory_format=module.memory_format)
-    )
+    if before:
+        x = values[before]
+    else:
+        x = values["images"].contiguous(memory_format=module.memory_format)
     for layer in stretch:
         x = layer(x)
     return {"loss": module.loss_of(x, values["labels"])} if last else {name: x}

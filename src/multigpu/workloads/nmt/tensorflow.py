@@ -154,11 +154,10 @@ def cudnn(
     }
     # cuDNN 9 refuses the op without lengths, so equal ones are said too (an int32 array, which
     # TensorFlow keeps on the host)
-    lengths = (
-        tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
-        if ragged is None
-        else ragged["source_length_host"]
-    )
+    if ragged is None:
+        lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
+    else:
+        lengths = ragged["source_length_host"]
     y, hidden, cell, *_ = tf.raw_ops.CudnnRNNV3(sequence_lengths=lengths, time_major=True, **common)
     return y, (hidden, cell)
 

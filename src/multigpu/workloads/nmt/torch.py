@@ -105,11 +105,10 @@ class Nmt(nn.Module):
         ids = self.lookups(batch)
         source = self._embed("source_embedding", ids["source_embedding"], rows)  # (S, B, D)
         ends = batch.get("source_ends")
-        state = (
-            self._encode(source, host_lengths(batch, "source_length"))
-            if ends is None
-            else self._encode_to(source, ends)
-        )
+        if ends is None:
+            state = self._encode(source, host_lengths(batch, "source_length"))
+        else:
+            state = self._encode_to(source, ends)
         target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
         output, _ = self._run("decoder", target, state)  # (T, B, D)
         # (T, B)

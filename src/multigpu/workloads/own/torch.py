@@ -220,11 +220,10 @@ class OwnStep(nn.Module):
 
     def reset_buffers(self) -> None:
         """In real memory: bring first values of what is not trained, and tie names."""
-        stored = (
-            self.values
-            if isinstance(self.values, dict)
-            else torch.load(self.values, weights_only=True, mmap=True)
-        )
+        if isinstance(self.values, dict):
+            stored = self.values
+        else:
+            stored = torch.load(self.values, weights_only=True, mmap=True)
         for name, buffer in list(self.named_buffers(remove_duplicate=False)):
             owner, leaf = owner_of(self, name)
             kind = kind_for(stored[name], torch.get_default_dtype())

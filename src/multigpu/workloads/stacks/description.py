@@ -107,11 +107,10 @@ def memory_passes(config: StackConfig) -> float:
     ends = [
         config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)
     ]
-    body = (
-        LSTM_PASSES * config.layers * config.places * config.width
-        if config.kind == "recurrent"
-        else 3 * sum(ends) - ends[0]
-    )
+    if config.kind == "recurrent":
+        body = LSTM_PASSES * config.layers * config.places * config.width
+    else:
+        body = 3 * sum(ends) - ends[0]
     return float(body + 3 * (config.width + config.classes))
 
 

@@ -60,11 +60,10 @@ class Deepconn(nn.Module):
         """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if
         looked up, (B, 2 x length, width).
         """
-        found = (
-            rows[TABLE]
-            if rows and TABLE in rows
-            else F.embedding(batch["words"], getattr(self, TABLE))
-        )
+        if rows and TABLE in rows:
+            found = rows[TABLE]
+        else:
+            found = F.embedding(batch["words"], getattr(self, TABLE))
         ratings = self.score(found)
         ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
         return F.mse_loss(ratings, batch["ratings"], reduction="sum")
