@@ -217,7 +217,7 @@ class ImageFolder(Pictures):
             / 255
         )
         if self._channels == 3:
-            scale = (IMAGENET_MEAN, IMAGENET_DEVIATION)
+            images = standardise(images, IMAGENET_MEAN, IMAGENET_DEVIATION)
         else:
-            scale = (GREY_MEAN, GREY_DEVIATION)
-        return np.ascontiguousarray(standardise(images, *scale))
+            images = standardise(images, GREY_MEAN, GREY_DEVIATION)
+        return np.ascontiguousarray(images)

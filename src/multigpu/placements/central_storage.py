@@ -1,4 +1,4 @@
-from multigpu.placements.row import OUTSIDE_A_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import OUTSIDE_A_GRAPH, Look, Placement, by_strategy
 
 PLACEMENT = Placement(
     name="central_storage",
@@ -10,14 +10,7 @@ PLACEMENT = Placement(
         " the host sums and updates."
     ),
     variables="host",
-    engines=(
-        Engine(
-            framework="tensorflow",
-            processes="one",
-            executions=("graph",),
-            strategy="central_storage",
-        ),
-    ),
+    engines=(by_strategy("central_storage"),),
     refusals={
         "eager": OUTSIDE_A_GRAPH,
         "xla": "variables in host memory cannot be read from inside a compiled tower",

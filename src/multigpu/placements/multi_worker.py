@@ -1,4 +1,4 @@
-from multigpu.placements.row import IN_STRATEGY, Engine, Look, Placement
+from multigpu.placements.row import IN_STRATEGY, Look, Placement, by_strategy
 
 PLACEMENT = Placement(
     name="multi_worker",
@@ -11,13 +11,6 @@ PLACEMENT = Placement(
     ),
     variables="replica",
     reduction="all_reduce",
-    engines=(
-        Engine(
-            framework="tensorflow",
-            processes="per_device",
-            executions=("graph",),
-            strategy="multi_worker",
-        ),
-    ),
+    engines=(by_strategy("multi_worker", "per_device"),),
     refusals=IN_STRATEGY,
 )

@@ -1,4 +1,4 @@
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import Look, Placement, by_strategy
 from multigpu.spec.semantics import Semantics
 
 PLACEMENT = Placement(
@@ -12,14 +12,7 @@ PLACEMENT = Placement(
     ),
     variables="host",
     semantics=Semantics(kind="asynchronous"),
-    engines=(
-        Engine(
-            framework="tensorflow",
-            processes="per_device",
-            executions=("graph",),
-            strategy="parameter_server",
-        ),
-    ),
+    engines=(by_strategy("parameter_server", "per_device"),),
     refusals={
         "eager": "the coordinator schedules functions: it traces each as a graph",
         "xla": "variables of another process cannot be read from inside a compiled function",

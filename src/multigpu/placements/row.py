@@ -35,13 +35,16 @@ nowhere: "average" takes the mean of variables every so many steps.
 """
 
 
+Strategy = Literal["", "mirrored", "central_storage", "multi_worker", "parameter_server"]
+
+
 class Engine(Data):
     """One way in which a framework carries a placement out. strategy: its own that does, or ""."""
 
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
     executions: tuple[str, ...] = ("eager",)
-    strategy: Literal["", "mirrored", "central_storage", "multi_worker", "parameter_server"] = ""
+    strategy: Strategy = ""
 
 
 class Look(NamedTuple):
@@ -65,10 +68,13 @@ DISPATCHED = Engine(processes="one")
 IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))
 """TensorFlow with one process, all towers in its one graph."""
 
-MIRRORED = Engine(
-    framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"
-)
-"""TensorFlow's own MirroredStrategy, in one process."""
+
+def by_strategy(name: Strategy, processes: Literal["one", "per_device"] = "one") -> Engine:
+    """TensorFlow's own strategy of this name, whose steps are graphs."""
+    return Engine(framework="tensorflow", processes=processes, executions=("graph",), strategy=name)
+
+
+MIRRORED = by_strategy("mirrored")
 
 OUTSIDE_A_GRAPH = (
     "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"

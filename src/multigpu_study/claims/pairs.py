@@ -71,7 +71,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     counts = {term.devices for term in contrast.terms if term.devices}
     if "devices" in settings:
         if isinstance(contrast.counts, tuple):
-            known = settings["devices"].isin(contrast.counts)
+            known: pd.Series | bool = settings["devices"].isin(contrast.counts)
         else:
             known = True
         settings = settings[

@@ -187,7 +187,7 @@ def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[
     lacking = []
     for term in contrast.terms:
         if term.devices:
-            counts = (term.devices,)
+            counts: tuple[int, ...] = (term.devices,)
         elif isinstance(contrast.counts, tuple):
             counts = contrast.counts
         else:
