@@ -1,5 +1,4 @@
-"""The one place that makes intervals of points: a boot of a host is a level of variance above its
-launches.
+"""The one place that makes intervals of points: host boots are a level of variance above launches.
 
 A mixed model of logarithms: a repeat is its point's level, what the boot does to all points of that
 form of execution, and the launch's and its own luck. Ratios follow by generalised least squares: a

@@ -11,8 +11,7 @@ c: computation of one replica (s). n(P): how much longer the slowest of P replic
 I(P), B(P): what the placement's merge takes over links inside a node and between nodes
     (`forecast_reduction`). x: how often that time a merge costs, at most MOST. s: 1; but min(1, x)
     where merging starts before backward ends: what hid inside a node hides between nodes, in share.
-j: what is left where x would exceed MOST: meeting, and the host's work for it. It does not grow
-    with P, as bytes do.
+j: what is left where x would exceed MOST: meeting, the host's work; unlike bytes, no growth with P.
 h: what the host adds a device.
 
 Two parameters are fitted (least squares of relative errors), so two counts leave nothing to test.

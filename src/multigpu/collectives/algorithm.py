@@ -98,8 +98,7 @@ class Algorithm:
     serial: of N and P, the bytes that must follow each other, unless the busiest process's do.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one
-    process and copied, or by every process from the same values in the order of ranks. So replicas
-    cannot drift apart.
+    process and copied, or by all from the same values in the order of ranks: replicas cannot drift.
     """
 
     name: str

@@ -89,8 +89,7 @@ class Planned(Generic[Built]):
     """A point of a grid: what is measured, of any kind of experiment, the seconds that one
     measurement of it may cost, and which launch measures each repeat.
     first_repeat: the number of the first: beyond those of other grids where a point is measured
-        again beside what is compared with it. settings: of its entry in a file. where: that entry,
-        for messages.
+        again beside what is compared with it. settings: of its entry. where: that entry, if told.
     """
 
     run: Built

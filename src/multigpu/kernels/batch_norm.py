@@ -118,8 +118,7 @@ def batch_norm(
     pool: list[int],
     twice: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what
-    they are, x's own.
+    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation as x's.
 
     weight, bias: (C,) in the exact type. after: added to what is normalised; like x, or None.
     mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether

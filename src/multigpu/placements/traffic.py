@@ -135,8 +135,7 @@ def predicted_bytes(
     item_bytes: int = 4,
     gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
-    """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by
-    kind; 0 is left out.
+    """Bytes that one step (or cycle of averaging) moves over all replicas, by kind; 0 is left out.
 
     lookups: of each replica, embedding variable -> rows it looks up in this step (padding
         included). gradient_rows: likewise distinct rows, where embedding gradients are sparse:

@@ -69,8 +69,7 @@ class Measurement(Data):
         replica's; None: not measured, as on a CPU.
     energy: by rank, of a window of further steps, if asked for. trace: of traced steps, after all.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
-    untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler
-        ever was (`reading`).
+    untraced_step_s: never in a file: repeat -> a traced Run's step without a profiler (`reading`).
     """
 
     wall_s: float

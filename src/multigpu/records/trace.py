@@ -101,8 +101,7 @@ class LayerTotals(Data):
 
 
 class ReplicaTrace(Data):
-    """One replica's steps. unlinked: what its device did that could not be led back to a launch,
-    and so is in no phase.
+    """One replica's steps. unlinked: what its device did that no launch is known of: in no phase.
 
     launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the
         device, None on CPUs. Nothing starts before it is launched: a negative value is by how much

@@ -99,8 +99,7 @@ def sweep(
         stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
-        ValueError: an item cannot run here, its input cannot be read, or Records cannot be written;
-            nothing was started.
+        ValueError: an item cannot run here, its input or Records cannot be; nothing was started.
         RuntimeError: the launcher died; what it measured is kept, and the same call goes on there.
     """
     kind.check_all(items, company)
@@ -169,8 +168,7 @@ def launch_plan(
     look: Callable[[Plan], None] | None = None,
 ) -> None:
     """Run one plan to its end, on several hosts again until they get through it; a RuntimeError:
-    the launcher died, or a host was lost. look: called several times a second meanwhile; what it
-    raises ends the launch.
+    the launcher died, or a host was lost. look: called meanwhile; what it raises ends the launch.
     """
     finished: set[int] = set()
     # every item may end some

@@ -32,8 +32,7 @@ class ParallelDims:
     def of(cls, run: Run, row: Row | None) -> Self:
         """Derive the degrees from a Run and the row of its placement.
 
-        row: None where a Run stands for all placements; then `model_parallel` alone says how many
-            devices share a copy.
+        row: None where a Run stands for all placements; then `model_parallel` alone counts devices.
         """
         if row is not None and row.compute == "stage":
             return cls(pipeline=run.devices)

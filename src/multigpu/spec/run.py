@@ -73,8 +73,7 @@ class Run(Spec):
         are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
     loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training.
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it
-        (None: all of them); the others hold further copies, and batches are shared out among
-            copies.
+        (None: all of them); the others hold further copies, and batches are shared among copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages
         (None: one); layers over devices only.
     pipeline_schedule: in which order a pipeline's stages work: all micro-batches forward, then all
@@ -105,8 +104,7 @@ class Run(Spec):
         "uint8", the pixels themselves, a quarter of the bytes, normalised there (inputs
         synthetic_host and jpeg_folder, PyTorch only).
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
-    peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on
-        either side of a switch.
+    peer_access: "off": NCCL goes through host memory, a stand-in for GPUs on two sides of a switch.
     host_cores: how many of (each) host's cores all processes of the Run may use together, the first
         ones, by affinity from before any framework starts, with no more threads (None: all).
     energy_window_s: so many more seconds are trained between two readings of each GPU's energy.
@@ -115,8 +113,7 @@ class Run(Spec):
         feed_dict), of words as strings that the host looks up ("strings", TensorFlow's placements
         of stages only, as document 003), or one ahead by another thread ("pipeline"); DeepCoNN
         only.
-    stage_devices: the device of each stage of the model, one digit each in the graph's order, for
-        placement "searched".
+    stage_devices: the device of each stage, a digit each in the graph's order; "searched" only.
     traced_steps: so many further steps run under the framework's profiler; timed ones never do.
     traced_from: the first step of that window, from the Run's first (None: soon after timed ones).
     """

@@ -165,8 +165,7 @@ def next_launch(
     first: Collection[str] | None = None,
     at_once: int | None = None,
 ) -> list[str]:
-    """Return the ways that the next launch measures, those of a launch before it first; none: the
-    race is over.
+    """Return the ways that the next launch measures, a launch's own first; none: the race is over.
 
     Args:
         ways: all that can run, in the order in which they are tried; may_lead: those of them among

@@ -109,8 +109,7 @@ def doubts_of(
     """Why the figures of a placement (a row of the comparison) are not believed; none: they are.
 
     Args:
-        records: those that the row is of. base: the row of one device, with its Records; None: it
-            was not measured.
+        records: those that the row is of. base: the row of one device, with its Records, or None.
     """
     run, found = records[0].run, list[Doubt]()
     if all(map(disturbances, records)):

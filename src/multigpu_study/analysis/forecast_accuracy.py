@@ -55,8 +55,7 @@ def from_several(lines: Sequence[Series]) -> pd.DataFrame:
 
 def accuracy(told: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return a row a group of forecasts: n, mean_error (of absolute errors), bias (mean of errors),
-    inside (share in the band), order (share of pairs of placements of a job whose order is right),
-    compared (such pairs).
+    inside (share in the band), order (share of a job's pairs of placements in order), compared.
     """
     rows = []
     for key, own in told.groupby(list(by), sort=False):

@@ -90,8 +90,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     fetches and two pushes.
     time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards;
         own-fetch updates, and those that pass
-    while messages travel, are not in it. spread: mean difference between the most and least updated
-    shard of a vector.
+    while messages travel, are not in it. spread: mean difference of most and least updated shards.
     """
     rows = []
     for record in records:

@@ -90,8 +90,7 @@ class Term(Data):
 
 
 class Contrast(Data):
-    """The product of the `over` terms by that of the `under` terms, each the geometric mean of a
-    quantity over repeats.
+    """The product of the `over` terms by that of the `under` terms, geometric means over repeats.
 
     Every field that no term names is equal on all terms (machine, versions, placement, batch,
     precision ...), so a baseline is always the same placement's own. Terms of equal `select` take

@@ -15,8 +15,7 @@ from multigpu_study.claims.core import Claim, Verdict
 
 class Setting(Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
-    fields: what tells it from other settings of its contrast. enough: whether it has the repeats
-        and launches to decide.
+    fields: what tells it from others of its contrast. enough: whether it has repeats and launches.
     holding, failing: how likely data like these are if it does not hold, and if it does not fail
         (one-sided p-values; None: not enough).
     ceiling: the best that it could be. by_median: by median steps. noisy: the two clocks differ.

@@ -147,8 +147,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     script, a link to the CSV of all.
     runs: the folder of their Records. repository: where the repository is browsed, a URL or a
         folder relative to the page: links to
-    Records begin with it. A ValueError says that the CSV cannot be written, or which file below
-    `runs` is no Record.
+    Records begin with it. ValueError: the CSV cannot be written, or a file of `runs` is no Record.
     """
     if points.empty:
         return Shown(

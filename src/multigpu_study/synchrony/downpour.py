@@ -1,5 +1,4 @@
-"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and
-push on their own.
+"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each, replicas on their own.
 
 A replica never waits. Before every `fetch_every`-th batch it asks all shards for their parameters,
 after every `push_every`-th it sends each its part of the gradients added up since; both travel
@@ -29,8 +28,7 @@ class Downpour(ExperimentBase):
         element by element; "adagrad_norm" by that of their mean over the shard's elements, so that
         all have one rate; "sgd" does not.
     outages: replicas that end, with what is not yet pushed, and return: they fetch, then start.
-    batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate:
-        none; Records have it.
+    batches, time_s: the budget over all replicas, whichever comes first. local_rate: none here.
     """
 
     folder = "downpour"

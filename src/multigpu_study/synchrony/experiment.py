@@ -40,8 +40,7 @@ class TrainedModel(Description):
     words a side (`model_problem.sentences`). A row is an image or a pair.
     device: "cuda" gives worker w GPU w modulo the GPUs there are, and evaluations the first.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.
-    Batch norm takes the statistics of the rows it is given, in training and in evaluation, and
-    keeps no running ones.
+    Batch norm takes the statistics of the rows it is given, always, and keeps no running ones.
     """
 
     kind: Literal["model"] = "model"
@@ -177,10 +176,8 @@ class ProtocolExperiment(ExperimentBase):
     preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it
         (virtual clock; on the real one an injected wait ends at once and a computation does not).
     updates, time_s: the budget; what is reached first ends the run. outages: none; Records have it.
-    evaluations: points of the curve of loss against time, spread evenly over the budget (the start
-        comes in addition).
-    engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors
-        (`over_ray`).
+    evaluations: points of the curve of loss against time, spread evenly; the start is one more.
+    engine: of the real clock: processes that share memory (`real`), or Ray actors (`over_ray`).
     server_device: where a real server holds parameters, merges and updates: "host" in NumPy's
         arrays, "cuda" in tensors on GPU 0, "cpu" in tensors too, by the same code as "cuda".
         Workers' devices are the problem's.

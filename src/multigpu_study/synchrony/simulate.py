@@ -64,8 +64,7 @@ def simulated_pace(
     protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200
 ) -> dict[str, float]:
     """Exponential times of mean 1, the last worker `late` times as slow, about `applied` gradients.
-    speed: gradients applied, over what workers that never wait could; age: the mean staleness of a
-        gradient, in updates.
+    speed: gradients applied, over what workers that never wait could; age: mean staleness.
     """
     slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
     law = Exponential(scale_s=1.0)

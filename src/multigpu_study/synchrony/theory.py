@@ -1,8 +1,7 @@
 """Predict runtime and staleness by theory, and simulate a real run. P workers, K gradients an
 update, X the time of one batch.
 
-Runtime theory covers equal workers, no time at the server and none on the way. Source: Dutta et al.
-(see `protocol`).
+Runtime theory: equal workers, no time at the server or on the way. Source: see `protocol`.
 
 002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential
 times P H_P, about P log P. But an update of sync applies P gradients and one of async only one: for

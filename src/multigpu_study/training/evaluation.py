@@ -1,5 +1,4 @@
-"""How a workload is scored on held-out data: the protocol of `scores/<workload>.py`, and the
-model that is scored.
+"""How a workload is scored on held-out data: by `scores/<workload>.py`, and by which model.
 
 A workload that is scored has a module `scores/<name>.py`, or another package `evaluate.py`:
 

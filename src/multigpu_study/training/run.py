@@ -18,8 +18,7 @@ class TrainingRun(Spec):
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps
         and timed_steps have no meaning here.
     steps, epochs: the budget; one of them. An epoch has every item of the source once, filled up.
-    base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document
-        002), "none".
+    base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch, or "none".
     schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base
         rate. schedule_steps: of "luong10", in steps of one device.
     clip_norm: the largest norm of all merged gradients that is applied as it is (004: 5), or None.

@@ -1,5 +1,4 @@
-"""Hosts on one machine: network namespaces with their own addresses, joined by a switch over links
-of limited bandwidth.
+"""Hosts on one machine: network namespaces with own addresses, joined by a switch and slow links.
 
     with Hosts(4, rate_mbit=200) as hosts:
         subprocess.Popen([*hosts.prefix(2), "program"], env=os.environ | hosts.environment)

@@ -1,5 +1,4 @@
-"""Decoder-only transformers as GPT-2 was published, framework-free: sizes, variables, sections and
-operations a token.
+"""Decoder-only transformers as GPT-2 was published, framework-free: sizes, sections, operations.
 
 A block normalises what it reads before its attention and before its two dense layers, and adds what
 each gives to what it read. The table of tokens is also the projection to the vocabulary (a tied

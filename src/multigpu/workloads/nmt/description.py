@@ -1,5 +1,4 @@
-"""The translation models, framework-free: sizes, the variables as document 000 counts them, and
-operations a word.
+"""The translation models, framework-free: sizes, variables as 000 counts them, operations a word.
 
 An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading forwards
 and one backwards. The decoder has one cell for every encoder cell and starts from their last
@@ -20,8 +19,7 @@ class NmtConfig:
     """Sizes of one translation model. units: width of every cell and of both embeddings.
     encoder_layers: cells of each encoder stack.
     forget_bias: added to the forget gate at run time, in no variable, as TensorFlow's cell does.
-    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's
-        law for its own shape.
+    initial_scale: every kernel, table and projection starts uniform in +- this; None: Glorot's law.
     dropout: share of every cell's input that is dropped in training, at every position anew.
     """
 

@@ -79,8 +79,7 @@ def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
 def forward_flops_per_review(config: DeepconnConfig) -> float:
     """Floating-point operations of the forward pass for one row: two convolutions and two dense
     layers. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by
-    memory. At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes
-    20.5 million a row.
+    memory. At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million: 20.5 in training.
     """
     convolution = 2 * config.positions * config.width * config.embedding * config.filters
     dense = 2 * config.flat * config.dense
