@@ -20,7 +20,7 @@ ENTRY_POINTS = {
     "engines": {"stage": "multigpu_study.stages"},
     "grids": {"documents": "multigpu_study.grids"},
     "fragments": {
-        "claims": "multigpu_study.claims.page:claims_page",
+        "claims": "multigpu_study.claims.html:claims_page",
         "placements": "multigpu_study.placements.pictures:placements_page",
     },
     "printed": {"documents": "multigpu_study.published:published_of"},

@@ -9,8 +9,15 @@ import pytest
 
 from multigpu.build import build_run
 from multigpu.cli import doctor
-from multigpu.cli.doctor import clock_lines, link_lines, port_lines
-from multigpu.cli.doctor_host import launch_lines, launch_us, thread_lines, worker_lines
+from multigpu.cli.doctor import (
+    clock_lines,
+    launch_lines,
+    launch_us,
+    link_lines,
+    port_lines,
+    thread_lines,
+    worker_lines,
+)
 from multigpu.engines.torch import session as engine
 from multigpu.engines.torch.session import SPARE, measure_energy
 from multigpu.machine.surroundings import GpuLook

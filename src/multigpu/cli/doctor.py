@@ -8,12 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from multigpu.cli.doctor_host import launch_lines, launch_us, said, thread_lines, worker_lines
+from jinja2 import Environment, PackageLoader
+
 from multigpu.cli.measure import store_of
 from multigpu.lazy import lazy
 from multigpu.machine.machine import (
@@ -32,6 +34,12 @@ from multigpu.plugins import one_by_one
 from multigpu.records.record import RecordStore
 from multigpu.runner.hosts.launching import PORT
 from multigpu.workloads import workloads
+
+TEMPLATE = Environment(
+    loader=PackageLoader("multigpu.cli", "."), trim_blocks=True, lstrip_blocks=True
+).get_template("doctor.j2")
+SLOW_LAUNCH_US = 12
+"""Hosts of the study's H200s took 7 to 11 us (data/benchmarks/wrapped_gpt.csv)."""
 
 PARTS = {
     "torch": "measuring with PyTorch",
@@ -205,3 +213,40 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     for line in diagnose(store_of(arguments)):
         print(line)
     return 0
+
+
+def said(part: str, **facts: Any) -> list[str]:
+    """Return the lines that `doctor.j2` makes of the facts about one part of a machine."""
+    lines: str = getattr(TEMPLATE.module, part)(**facts)
+    return [line for line in lines.splitlines() if line]
+
+
+def thread_lines(cores: int, processes: int, told: str | None) -> list[str]:
+    """Return how many threads each process of a launch computes with, and whether what the
+    environment asks for exceeds the cores. told: its OMP_NUM_THREADS.
+    """
+    number = None if not told else int(told) if told.isdecimal() else 0
+    each = max(1, cores // processes)
+    return said("threads", cores=cores, processes=processes, each=each, told=number)
+
+
+def launch_us(launches: int = 2000) -> float:
+    """Return what one launch of a small kernel costs the host, in us; on a CPU, one operation."""
+    torch = importlib.import_module("torch")  # seconds
+    place = torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
+    for _ in range(100):
+        place.add_(1)
+    begun = time.perf_counter()
+    for _ in range(launches):
+        place.add_(1)
+    return 1e6 * (time.perf_counter() - begun) / launches
+
+
+def launch_lines(each_us: float, on_gpus: bool) -> list[str]:
+    """Return what launches cost this host, and what that means for a step of many kernels."""
+    return said("launches", each_us=each_us, on_gpus=on_gpus, slow_us=SLOW_LAUNCH_US)
+
+
+def worker_lines(cores: int, processes: int) -> list[str]:
+    """Return how many input workers the cores have room for."""
+    return said("workers", cores=cores, processes=processes, room=cores // processes - 1)

@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader
 from multigpu import paths
 from multigpu.analysis.words import plural
 from multigpu_study.claims.core import VERDICTS
-from multigpu_study.claims.ledger import decided_before_data, orders
-from multigpu_study.claims.results import ClaimResult
+from multigpu_study.claims.ledger import changes, decided_before_data, orders
+from multigpu_study.claims.results import ClaimResult, study_results
 from multigpu_study.claims.wording import SAYINGS, SYMBOLS, tested, titled
 
 LONG = 220
@@ -64,3 +64,13 @@ def page_title(page: str) -> str:
         text for cell in json.loads(file.read_text())["cells"][:1] for text in cell["source"]
     ).splitlines()
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), page)
+
+
+def claims_page() -> str:
+    """Write a cell a claim, how many have which verdict, the table, and what changed."""
+    results = study_results()
+    return (
+        f"{scoreboard(results)}\n{tally(results)}<div"
+        f' class="wide">\n{claims_table(results)}</div>\n\n## Changed verdicts\n\n<div'
+        f' class="wide">\n{changes_table(changes())}</div>\n'
+    )

@@ -1,9 +1,11 @@
 """Join the verdicts of several settings into one."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from multigpu_study.analysis.statistics import holm_of_families
+import numpy as np
+import pandas as pd
+
 from multigpu_study.claims.core import LEVEL, Contrast, Verdict
 from multigpu_study.claims.results import Setting, models_of
 from multigpu_study.claims.wording import SAYINGS
@@ -134,3 +136,21 @@ def support(
         sum(leaning),
         len(leaning),
     )
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: at or below alpha, any one of them is wrong with chance alpha."""
+    ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
+    return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
+
+
+def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
+    """Adjusted p-values by Holm within each family, and again over families by the least."""
+    family = pd.Series([repr(one) for one in families], dtype=object)
+    within = (
+        pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    )
+    first = within.groupby(family).min().sort_values(kind="stable")
+    times = pd.Series(np.arange(len(first), 0, -1), index=first.index)
+    least = pd.Series(holm(first.tolist()), index=first.index)
+    return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

@@ -1,12 +1,16 @@
 """An all-reduce as an experiment: items, Records, and the command. Imports no framework."""
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
 from multigpu import paths
 from multigpu.cli.command import answered, parse_counts
+from multigpu.collectives import algorithms
+from multigpu.collectives.algorithm import counted_cost
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
@@ -17,8 +21,7 @@ from multigpu.runner.plan import Plan
 from multigpu.runner.summary import LEFT, Summary
 from multigpu.runner.sweep import sweep
 from multigpu.runner.timed import PASSED_OVER, check_there
-from multigpu.spec.collective import CollectiveRun, DeviceType, size_text
-from multigpu_study.collectives.joining import joined
+from multigpu.spec.collective import ITEM_BYTES, CollectiveRun, DeviceType, size_text
 from multigpu_study.collectives.order import parse_size, runs_in_order
 from multigpu_study.commands import COLLECTIVES as COMMAND
 from multigpu_study.commands import parsed
@@ -143,3 +146,36 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     print(summary)
     return 0
+
+
+def joined(
+    run: CollectiveRun, parts: Sequence[Mapping[str, Any]], total_s: float
+) -> CollectiveMeasurement:
+    """Combine all ranks' parts."""
+    samples = [
+        max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)
+    ]
+    carried = [part["interface"] for part in parts if part.get("interface")]
+    found: dict[str, Any] = {
+        "time_s": [float(f"{seconds:.6g}") for seconds in samples],
+        "total_s": round(total_s, 3),
+        "interface_bytes": carried if len(carried) == len(parts) else None,
+    }
+    if run.method in algorithms():
+        links = Counter(
+            {
+                (rank, int(target)): count
+                for rank, part in enumerate(parts)
+                for target, count in part["counted"].items()
+            }
+        )
+        predicted = algorithms()[run.method].cost(run.elements, ITEM_BYTES, run.devices)
+        # messages' order is not observed here
+        counted = counted_cost(links, predicted.latency_terms)
+        found |= {"predicted": asdict(predicted), "counted": asdict(counted)}
+        if counted.total_bytes != predicted.total_bytes:
+            found["flags"] = [
+                f"{counted.total_bytes:.0f} bytes were sent and {predicted.total_bytes:.0f}"
+                " predicted"
+            ]
+    return CollectiveMeasurement.model_validate(found)

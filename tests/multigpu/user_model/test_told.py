@@ -18,11 +18,11 @@ from multigpu.records.record import Equivalence, Record
 from multigpu.runner.point import Point
 from multigpu.user_model.ahead import as_wide_as
 from multigpu.user_model.compare import raced
-from multigpu.user_model.feeding import making_of
+from multigpu.user_model.describe import making_of
 from multigpu.user_model.page import lines, measured, remarks
+from multigpu.user_model.parts import slowest_of
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result
-from multigpu.user_model.slow import slowest_of
 from multigpu.user_model.trust import divides_update, reach, update_share
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job

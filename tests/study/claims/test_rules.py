@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio
-from multigpu_study.analysis.statistics import holm, holm_of_families
 from multigpu_study.claims import Contrast, Predicate, Term
 from multigpu_study.claims.core import DECIDED
-from multigpu_study.claims.joining import after_many_looks, join
+from multigpu_study.claims.joining import after_many_looks, holm, holm_of_families, join
 from multigpu_study.claims.reading import selection
 from multigpu_study.claims.results import Answer, Setting
 from multigpu_study.claims.rows import rows as read

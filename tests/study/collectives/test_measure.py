@@ -24,10 +24,10 @@ from multigpu_study.collectives.experiment import (
     COLLECTIVES,
     CollectiveItem,
     Collectives,
+    joined,
     main,
     measure,
 )
-from multigpu_study.collectives.joining import joined
 from multigpu_study.collectives.order import runs_in_order
 from tests.multigpu.runner.listening import overheard
 from tests.refusals import refused
