@@ -84,9 +84,7 @@ def counterparts(
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
-    """<name>, <name>_low and <name>_high of rates row by row, of equal index or over one row; 1
-    exactly where both are the same Records.
-    """
+    """<name>, _low, _high of rates row by row, by index or over one row; 1 of the same Records."""
     if isinstance(base, pd.Series):
         base = pd.DataFrame({name: [base[name]] * len(own) for name in _SAMPLE}, index=own.index)
     found = contrasts([own["sample"]], [base["sample"]])

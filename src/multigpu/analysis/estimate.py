@@ -153,9 +153,7 @@ class Estimate:
 
 
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
-    """The figure in column `name` of a row, or of a table's one row with these fields, or a plain
-    number. Missing: the row has none.
-    """
+    """The figure in a column of a row, or of a table's one row, or a plain number. Or Missing."""
     if isinstance(of, Real):
         return Estimate(float(of))
     row = one(of, **fields) if isinstance(of, pd.DataFrame) else of

@@ -174,9 +174,7 @@ def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def one_length(table: pd.DataFrame) -> pd.DataFrame:
-    """Of points that differ only in how many steps were timed (`LENGTH`), the one with most
-    repeats, then the longest; order stays.
-    """
+    """Of points that differ in `LENGTH` alone the most repeated, then the longest, in order."""
     apart = [name for name in POINT if name not in LENGTH]
     best = table.sort_values(["n", "timed_steps"], ascending=False, kind="stable").drop_duplicates(
         apart

@@ -18,9 +18,7 @@ from multigpu.spec.run import Run
 LAW_VERSION = 1
 """Enters fingerprints: raise it when the same seed comes to give other batches."""
 SPARE = 31
-"""Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes
-longer than training on what is drawn.
-"""
+"""Images beyond a batch in a replica's memory: drawing anew takes longer than training."""
 SPLIT_SEED, DIGITS_HELD_OUT = 1797, 297
 TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 """Images to train on, images held out; CIFAR-10's numbers, and some for CPUs."""

@@ -22,9 +22,7 @@ class Line(Connection):
 
 
 def line_of(found: socket.socket, silence_s: float | None = None) -> Line:
-    """The socket as a line. The kernel breaks it (TimeoutError) if the other end answers none of
-    its probes for so long, as a cut cable.
-    """
+    """The socket as a line, broken (TimeoutError) when no probe is answered for so long."""
     options = {"TCP_NODELAY": 1}
     if silence_s is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -27,9 +27,7 @@ STOPPED_S = (
     5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
 )
 STARTED_AT = "MULTIGPU_STARTED_AT"
-"""In the environment of a forked worker: when its start began, by the monotonic clock, with what
-was imported for it before the fork.
-"""
+"""In a forked worker's environment: when its start began (monotonic), imports included."""
 
 
 def start_ticks(process: int | str = "self") -> int:

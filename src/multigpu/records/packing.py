@@ -23,9 +23,7 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Packed:
-    """Counts of what was packed in one place: so many Records, of `before` bytes loose; `after`:
-    bytes of the archives that hold them.
-    """
+    """Counts of what was packed in one place: Records, their bytes loose, bytes of archives."""
 
     folder: Path
     records: int

@@ -45,9 +45,7 @@ class ReportError(RuntimeError):
 
 
 def failures(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each Run on GPUs that is not ok: its status, and seconds until its launch had the
-    next Record (nan: it was the last).
-    """
+    """A row a Run on GPUs that is not ok: status, seconds to its launch's next Record (or nan)."""
     rows = [
         (one.launch_id.partition(".")[0], one.measured_at, one.status)
         for one in records

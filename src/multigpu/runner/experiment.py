@@ -116,9 +116,7 @@ class Experiment(Generic[AnyItem]):
         raise NotImplementedError
 
     def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:
-        """The items as a launch measures them: in their order, grouped by devices, since a new
-        group costs as much as a short Run.
-        """
+        """The items in order, by devices: a new group costs as much as a short Run."""
         counts = list(dict.fromkeys(item.run.devices for item in items))
         return sorted(items, key=lambda item: counts.index(item.run.devices))
 

@@ -134,9 +134,7 @@ def ladder_of(item: Point) -> str:
 
 
 def ascending(items: Sequence[Point]) -> list[Point]:
-    """The items in their order, but where several stand on one ladder the smaller batch takes the
-    earlier place; each knows those below.
-    """
+    """The items in order, but on one ladder smaller batches first; each knows those below."""
     rungs: dict[str, list[Point]] = {}
     for item in items:
         rungs.setdefault(ladder_of(item), []).append(item)

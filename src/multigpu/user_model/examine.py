@@ -96,9 +96,7 @@ class Examination:
             return self.step(self.cut(None)), None
 
     def comparability(self, rows: int | None, left_out: bool) -> tuple[Precision | None, str]:
-        """The precision in which placements of this model can be compared, or None and why not.
-        left_out: whether it drew at random.
-        """
+        """The precision to compare placements in, or None and why. left_out: whether it drew."""
         precision: Precision = "fp64"
         self.precision = precision
         try:

@@ -96,9 +96,7 @@ Law = Annotated[
 
 
 class StepTimes:
-    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the
-    protocol or the clock asks for.
-    """
+    """A worker's times by ticket, equal for equal seeds, whatever protocol or clock asks."""
 
     BLOCK = 64
 

@@ -33,9 +33,7 @@ ON_HOST = Arithmetic()
 
 
 class CurvePoint(NamedTuple):
-    """Loss and error (share of test rows wrong; None without classes) after so many updates and
-    gradients, `time_s` into the run.
-    """
+    """Loss and error (share wrong, or None) after so many updates and gradients, at `time_s`."""
 
     time_s: float
     updates: int

@@ -38,9 +38,7 @@ class Parts:
 
 
 def build(model: Model, recurrence: str | None = None) -> nn.Module:
-    """The whole stack, its parameters uninitialised. recurrence: "fused" (None: the library's LSTM)
-    or "stepwise", the loop of parts.
-    """
+    """The whole stack, uninitialised. recurrence: "fused" (also None) or "stepwise", by parts."""
     return Stack(model, Parts(), recurrence != "stepwise")
 
 
