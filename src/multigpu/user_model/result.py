@@ -148,11 +148,7 @@ class Result:
 
     def measured(self, name: str, traced: bool = False) -> list[Record]:
         """A placement's measured Records, timed or traced, undisturbed ones where there are any."""
-        ok = [
-            record
-            for record in self.records
-            if record.status == "ok" and called(record.run) == name
-        ]
+        ok = [r for r in self.records if r.status == "ok" and called(r.run) == name]
         return undisturbed([record for record in ok if bool(record.run.traced_steps) == traced])
 
     def trains_the_same(self, name: str) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multigpu.user_model.result import Result
 
 
-class Cost(NamedTuple):
+class WindowCost(NamedTuple):
     """Seconds that a first window of a way takes, once its processes are up; is_least: it may take
     longer, since nothing in its form was measured.
     """
@@ -40,7 +40,7 @@ def _measured(result: Result) -> list[tuple[Run, Measurement]]:
     ]
 
 
-def cost_of(run: Run, measured: list[tuple[Run, Measurement]]) -> Cost | None:
+def cost_of(run: Run, measured: list[tuple[Run, Measurement]]) -> WindowCost | None:
     """What a way would cost, by the first windows of ways in its form on as many devices, or else
     by those of the plain form; None: there are none.
     """
@@ -50,12 +50,12 @@ def cost_of(run: Run, measured: list[tuple[Run, Measurement]]) -> Cost | None:
     wide = [own for own in firsts if own.devices == run.devices] or list(firsts)
     alike = [firsts[own] for own in wide if own.execution == run.execution]
     if alike:
-        return Cost(median(alike), is_least=False)
+        return WindowCost(median(alike), is_least=False)
     plain = [firsts[own] for own in wide if own.execution == PLAIN[own.framework]]
-    return Cost(median(plain or [firsts[own] for own in wide]), True) if wide else None
+    return WindowCost(median(plain or [firsts[own] for own in wide]), True) if wide else None
 
 
-def untried(result: Result) -> dict[str, Cost | None]:
+def untried(result: Result) -> dict[str, WindowCost | None]:
     """The ways that were not reached, and what a first window of each would cost."""
     left, measured = {*result.left_out}, _measured(result)
     return {called(run): cost_of(run, measured) for run in result.runs if called(run) in left}

@@ -21,10 +21,13 @@ from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.report.notebooks import execute_one, read_notebook
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
+from multigpu.user_model.budget import Budget
+from multigpu.user_model.candidates import candidate_runs
+from multigpu.user_model.compare import TRACED_STEPS
 from multigpu.user_model.describe import describe
 from multigpu.user_model.examining import examine_here
 from multigpu.user_model.kept import keep
+from multigpu.user_model.launches import measured_within
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result, compared
 from multigpu.workloads import description_of

@@ -27,9 +27,10 @@ from multigpu.runner.timed import TIMED
 from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import LEAST_PATIENCE_S, Budget, patience_for
 from multigpu.user_model.candidates import candidate_runs
-from multigpu.user_model.compare import compare, measured_within
+from multigpu.user_model.compare import compare
 from multigpu.user_model.describe import describe
 from multigpu.user_model.examining import examine_apart
+from multigpu.user_model.launches import measured_within
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job, telling

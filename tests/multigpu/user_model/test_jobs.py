@@ -26,9 +26,11 @@ from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import Budget, candidate_runs, measured_within
+from multigpu.user_model.budget import Budget
+from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.describe import describe
 from multigpu.user_model.kept import keep
+from multigpu.user_model.launches import measured_within
 from multigpu.user_model.result import Result
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import load_job

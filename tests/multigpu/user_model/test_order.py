@@ -14,7 +14,7 @@ from multigpu.records.record import Record
 from multigpu.runner.point import Point
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import FIRST, MANY_FORMS, variants
-from multigpu.user_model.compare import next_points, raced, shared_launch
+from multigpu.user_model.launches import next_points, raced, shared_launch
 from multigpu.user_model.order import NEW_ON_CPU, order_of
 from multigpu.user_model.page import remarks
 from multigpu.user_model.placed import ONE, bracketed, called

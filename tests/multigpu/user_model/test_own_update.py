@@ -18,9 +18,9 @@ from multigpu.runner.point import Point
 from multigpu.spec.errors import JobError
 from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import candidate_runs
-from multigpu.user_model.compare import measured_within
 from multigpu.user_model.describe import describe
 from multigpu.user_model.kept import keep
+from multigpu.user_model.launches import measured_within
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import compared
 from multigpu.user_model.scored import score_of

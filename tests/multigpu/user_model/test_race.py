@@ -7,7 +7,7 @@ import pytest
 
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import STEPS
-from multigpu.user_model.compare import COLD_STEPS
+from multigpu.user_model.launches import COLD_STEPS
 from multigpu.user_model.race import (
     LAUNCHES,
     MOST_DISTURBED,

@@ -17,8 +17,8 @@ from multigpu.placements import find_placement
 from multigpu.records.record import Equivalence, Record
 from multigpu.runner.point import Point
 from multigpu.user_model.ahead import as_wide_as
-from multigpu.user_model.compare import raced
 from multigpu.user_model.describe import making_of
+from multigpu.user_model.launches import raced
 from multigpu.user_model.page import lines, measured, remarks
 from multigpu.user_model.parts import slowest_of
 from multigpu.user_model.placed import ONE

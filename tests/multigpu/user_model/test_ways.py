@@ -14,9 +14,9 @@ from multigpu.runner.point import Point
 from multigpu.spec.run import Run
 from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import candidate_runs, checked_levers, variants
-from multigpu.user_model.compare import measured_within, next_points
 from multigpu.user_model.describe import describe
 from multigpu.user_model.kept import keep
+from multigpu.user_model.launches import measured_within, next_points
 from multigpu.user_model.placed import ONE, called
 from multigpu.user_model.result import Result, compared
 from multigpu.workloads.own.description import FOLDERS, know
