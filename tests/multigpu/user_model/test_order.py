@@ -23,8 +23,6 @@ from multigpu.user_model.result import Result
 from multigpu.user_model.untried import untried
 from tests.multigpu.user_model.test_told import STEADY, described, planted
 
-pytestmark = pytest.mark.usefixtures("no_study")
-
 PLAIN = [
     name
     for name, row in placements().items()
@@ -33,12 +31,6 @@ PLAIN = [
 ]
 PLAIN.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 FAMILIES = ["ddp", "exp4", "exp2", "ps_gpu0", "fsdp2", "zero1"]
-
-
-@pytest.fixture
-def no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages here have no published job beside theirs, which takes seconds to read."""
-    monkeypatch.setattr("multigpu.user_model.page.shown_beside", lambda result: "")
 
 
 def runs_of(levers: Sequence[str] = (), device_type: str = "cpu") -> list[Run]:
