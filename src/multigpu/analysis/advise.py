@@ -44,7 +44,8 @@ class Advice:
 
 def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
     """Rank points that have `asked.SAME` in common: the fastest with an interval that trains the
-    global batch's model is best. points: all of the machine, among which its baseline is looked up.
+    global batch's model is best (`_best`).
+    points: all of the machine, among which its baseline is looked up.
     """
     ok = (
         job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
@@ -89,15 +90,20 @@ def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
 
 
 def _best(known: pd.DataFrame) -> pd.Series:
-    """The fastest of points with an interval, the fastest first; one that was repeated less than a
-    headline only where it is surely faster than the fastest headline.
+    """The fastest headline, or one not told apart from it whose interval ends surely higher below;
+    one that was repeated less only where it is surely faster than that.
     """
     often = known[known["tier"].eq("headline")]
     first = known.iloc[0]
-    if often.empty or first["tier"] == "headline":
+    if often.empty:
         return first
-    over = ratio_columns(known.iloc[[0]], often.iloc[0], "over")
-    return first if over["over_low"].iloc[0] > 1 else often.iloc[0]
+    best = often.iloc[0]
+    near = often[ratio_columns(often, best, "over")["over_high"].to_numpy() >= 1]
+    promises = near.iloc[int(near["rate_low"].argmax())]
+    if promises["rate_low"] > SINGLE_MARGIN * best["rate_low"]:
+        best = promises
+    over = ratio_columns(known.iloc[[0]], best, "over")["over_low"].iloc[0]
+    return first if first["tier"] != "headline" and over > 1 else best
 
 
 def rankings(
