@@ -23,9 +23,9 @@
 
   // Of printed text sentences wrap, and rows of a table scroll.
   for (const pre of document.querySelectorAll(".bd-article div.output.stream pre")) {
-    const parts = pre.textContent.split(/(\n)/).map((line) => {
+    const parts = pre.textContent.split(/(?<=\n)/).map((line) => {
       const row = document.createElement("span");
-      row.className = /\S {2,}\S|^ {2,}/.test(line) ? "row" : "";
+      row.className = /\S {2,}\S|^ {2,}/.test(line) ? "printed-row" : "";
       row.textContent = line;
       return row;
     });

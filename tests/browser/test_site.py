@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,16 @@ def test_the_calculator_says_what_python_says(page: Page) -> None:
     box.locator("[name=devices]").fill("1")
     expect(box.locator(".problem")).to_be_hidden()
     expect(box.locator(".answers")).to_contain_text("measured by you")
+
+
+def test_rows_of_a_printed_table_stand_one_below_the_other(page: Page) -> None:
+    opened(page, SITE / "index.html")
+    rows = page.locator("pre .printed-row")
+    boxes = [one for one in (rows.nth(at).bounding_box() for at in range(rows.count())) if one]
+    assert len(boxes) > 4 and len({box["x"] for box in boxes}) == 1
+    steps = [b["y"] - a["y"] for a, b in pairwise(boxes)]
+    assert max(steps) < 1.5 * min(steps), "an empty line stands between two rows"
+    assert max(steps) < 1.5 * boxes[0]["height"]
 
 
 def test_a_dot_of_the_banner_leads_to_its_point(page: Page) -> None:

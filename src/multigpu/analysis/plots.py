@@ -165,7 +165,8 @@ def lines(
             ax.plot(perfect, perfect, **DASHED | {"linewidth": 0.8})
         for text, height in (at or {}).items():
             ax.axhline(height, **DASHED)
-            ax.annotate(text, (0.02, height), xycoords=("axes fraction", "data"), va="bottom")
+            above: dict[str, Any] = {"textcoords": "offset points", "va": "bottom"}
+            ax.annotate(text, (0.02, height), (0, 2), ("axes fraction", "data"), **above)
         known = sorted(group[x].unique())
         if xform:
             counts(ax, known[:: -(-len(known) // 7)], FORMS[xform])
