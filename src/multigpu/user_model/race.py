@@ -51,13 +51,15 @@ class RaceWindow(NamedTuple):
 
 class RaceStanding(NamedTuple):
     """A race so far. near: ways that are not told apart from the leader; behind: those that are;
-    each with the fastest first. launches: of each way, those with an undisturbed window.
+    each with the fastest first. launches: of each way, those with an undisturbed window. upstarts:
+    those near that look faster than the leader, over too few launches to lead.
     """
 
     leader: str
     near: list[str]
     behind: list[str]
     launches: dict[str, int]
+    upstarts: Sequence[str] = ()
 
     @property
     def rival(self) -> str | None:
@@ -118,6 +120,8 @@ def standing(
     windows: Iterable[RaceWindow], among: Iterable[str] | None = None
 ) -> RaceStanding | None:
     """Return who leads and which ways are not told apart from it; None: no window was undisturbed.
+    A way of few launches leads one that has as many as a verdict takes only where it is surely
+    faster: of many that are met once, one looks fast by chance.
 
     among: the ways that may lead (None: all).
     """
@@ -127,13 +131,27 @@ def standing(
         return None
     level = levels(logs)
     ordered = sorted(logs, key=lambda way: -level[way])
-    leader = ordered[0]
-    gaps = {way: gaps_of(logs[leader], logs[way]) for way in ordered[1:]}
+    leader = next((way for way in ordered if len(logs[way]) >= LAUNCHES), ordered[0])
+    gaps = gaps_from(leader, ordered, logs)
     usual = usual_variance(gaps.values())
+    sooner = ordered[: ordered.index(leader)]
+    if surely := [way for way in sooner if chance_of([-gap for gap in gaps[way]], usual) < CHANCE]:
+        leader = surely[0]
+        gaps = gaps_from(leader, ordered, logs)
+        usual = usual_variance(gaps.values())
     limit = CHANCE / max(1, len(gaps))
     behind = [way for way in gaps if chance_of(gaps[way], usual) < limit]
     near = [way for way in gaps if way not in behind]
-    return RaceStanding(leader, near, behind, {way: len(own) for way, own in logs.items()})
+    launches = {way: len(own) for way, own in logs.items()}
+    upstarts = [way for way in near if level[way] > level[leader] and launches[way] < LAUNCHES]
+    return RaceStanding(leader, near, behind, launches, upstarts)
+
+
+def gaps_from(
+    leader: str, ordered: Sequence[str], logs: Mapping[str, Mapping[str, float]]
+) -> dict[str, list[float]]:
+    """Return by how much one way is ahead of each other, in this order."""
+    return {way: gaps_of(logs[leader], logs[way]) for way in ordered if way != leader}
 
 
 def usual_variance(gaps: Iterable[Sequence[float]]) -> float:
@@ -209,6 +227,8 @@ def _rounds(
         yield {*unseen, *more, *ahead}
     if found and found.launches[found.leader] < LAUNCHES:
         yield near | more
+    if found and found.upstarts:
+        yield near | more | {found.leader}
     if unseen := [way for way in ways if not met[way]]:
         some = None if at_once is None else LATER * at_once
         yield {*unseen[:some], *more, *([found.leader] if found else [])}

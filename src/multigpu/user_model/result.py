@@ -196,13 +196,12 @@ class Result:
         return any(run.devices > 1 for run in self.runs) and not several
 
     def _first(self, names: Iterable[str], among: Iterable[str] | None = None) -> Placed | None:
-        """The fastest of these that trains the same, of `among` (None: of believed ones)."""
+        """The leader of these that train the same, of `among` (None: of believed ones)."""
         fit = {name for name in self.names if not self.doubts[name]} if among is None else {*among}
-        return max(
-            (self[name] for name in names if name in fit and self.trains_the_same(name)),
-            key=lambda placed: placed.rate.value,
-            default=None,
-        )
+        same = [name for name in names if name in fit and self.trains_the_same(name)]
+        if (found := standing(self.windows, same)) is not None:
+            return self[found.leader]
+        return max(map(self.__getitem__, same), key=lambda one: one.rate.value, default=None)
 
     @property
     def ahead(self) -> Placed | None:

@@ -273,3 +273,24 @@ def test_a_disturbed_exotic_way_waits_until_the_leader_has_its_launches() -> Non
         told += [RaceWindow(other, "2", 90.0) for other in EARLY if other != way]
         chosen = next_launch(list(MANY), told, list(MANY), ONE, 8, EARLY, 2)
         assert (way in chosen) == (way == "exp2") and ONE in chosen
+
+
+@pytest.mark.parametrize(("faster", "leads"), [(1.02, "ddp"), (2.0, "late")])
+def test_of_ways_met_once_one_leads_only_where_it_is_surely_faster(
+    faster: float, leads: str
+) -> None:
+    """Of many, one looks fast by chance: it is measured again before others are tried."""
+    rates = {"ddp": 100.0, "exp4": 90.0}
+    windows = [
+        RaceWindow(way, f"{launch}", rate * (1 + 0.01 * launch))
+        for launch in range(3)
+        for way, rate in rates.items()
+    ]
+    windows.append(RaceWindow("late", "2", 102.0 * faster))
+    found = standing(windows)
+    assert found is not None and found.leader == leads
+    assert [*found.upstarts] == ([] if leads == "late" else ["late"])
+    ways = ["ddp", "exp4", "late", "never"]
+    chosen = next_launch(ways, windows, ways, "ddp", 8, ["ddp", "exp4"], 2)
+    assert {"ddp", "late"} <= {*chosen} if leads == "ddp" else "late" in chosen
+    assert "never" not in chosen
