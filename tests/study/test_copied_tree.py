@@ -50,14 +50,8 @@ CHANGED = {
         "    planted: float | None = Field(default=None, gt=0)\n",
         "    nccl_ctas: int",
     ),
-    "src/multigpu/analysis/fields.py": (
-        '    "planted": "way",\n',
-        '    **dict.fromkeys(("batching"',
-    ),
-    "src/multigpu/analysis/words.py": (
-        '    "planted": lambda value: f"planted {value} times",\n',
-        '    "nccl_ctas": lambda',
-    ),
+    "src/multigpu/analysis/fields.csv": ("planted,way\n", "nccl_ctas,way"),
+    "src/multigpu/analysis/words.csv": ("way,planted,,planted {value} times\n", "way,nccl_ctas"),
 }
 """A claim, from two files, and a field of a Run, from three: what is put into each, and before what
 (nothing: at its end).
