@@ -5,16 +5,19 @@ asks for the next.
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from multigpu.machine.lock import memory_folder, scratch_folder
 from multigpu.machine.process import WITH_KERAS
+from multigpu.placements.resolve import semantics_of
 from multigpu.records.base import STATUSES
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point, launch_of
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
 from multigpu.runner.timed import TIMED
+from multigpu.spec.run import Run
 from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import STEPS
 from multigpu.user_model.lookout import Lookout, OutOfTime
@@ -23,8 +26,7 @@ from multigpu.user_model.placed import ONE, called
 from multigpu.user_model.race import LAUNCHES, next_launch
 from multigpu.user_model.result import Result
 
-# of the Run that warms a launch: a count that no window has, so that it stands in for none of them
-COLD_STEPS = STEPS[0] - 1
+COLD_STEPS = STEPS[0] - 1  # of the Run that warms a launch, or a few more
 TURNS = 2  # windows of a way in a launch, one after all others' first
 MOST_FRUITLESS = 2  # launches that gave no window of a way, before it is left
 # what ended so is tried again when it is compared again
@@ -40,6 +42,14 @@ def shared_launch(point: Point) -> Any:
     return launch_of(
         point.model_copy(update={"run": point.run.model_copy(update={"host_cores": None})})
     )
+
+
+def cold_steps(run: Run) -> int:
+    """Return the steps of the Run that warms a launch: whole cycles of a placement that averages
+    now and then, and a count that no window has, so that it stands in for none of them.
+    """
+    cycle = semantics_of(run).every
+    return next(n for n in count(cycle, cycle) if n >= COLD_STEPS and n not in STEPS)
 
 
 def measured_within(
@@ -76,12 +86,8 @@ def measured_within(
                 bar.begin(len(launches) - place)
                 # on all devices, so that no process of the launch begins cold
                 widest = max(items, key=lambda item: item.run.devices)
-                cold = widest.model_copy(
-                    update={
-                        "run": widest.run.model_copy(update={"timed_steps": COLD_STEPS}),
-                        "repeat": 0,
-                    }
-                )
+                few = widest.run.model_copy(update={"timed_steps": cold_steps(widest.run)})
+                cold = widest.model_copy(update={"run": few, "repeat": 0})
                 attempt = store.next_attempt(plan.machine, plan.key(cold))
                 items = [cold.model_copy(update={"attempt": attempt}), *items]
                 try:
