@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, Literal
 
 from multigpu.machine.machine import gpu_count
+from multigpu.user_model.code import code_of
 from multigpu.user_model.drawn import several
 from multigpu.user_model.examine import SAMPLES, Examination
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
@@ -17,24 +18,6 @@ from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job, pack, telling
 from multigpu.workloads.own.seals import keep_packed
 from multigpu.workloads.own.seeding import undisturbed
-
-
-def code_of(job: Job) -> bytes:
-    """The text of a job's parts, as far as there is one: tells whether it was measured before."""
-    texts = [repr((job.batch_size, job.precision))]
-    further = (job.gradient_clip, job.micro_steps, repr(job.shard))
-    texts += [repr(further)] if further != (None, 1, "None") else []
-    own = [part for part in (job.optimizer, job.schedule, job.evaluate) if callable(part)]
-    for part in (job.model, job.batch, job.loss, *own):
-        try:
-            texts.append(
-                inspect.getsource(
-                    part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
-                )
-            )
-        except (OSError, TypeError):
-            texts.append(repr(type(part)))
-    return "\n".join(texts).encode()
 
 
 def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
