@@ -1,4 +1,6 @@
-"""A reproducible study of multi-GPU training; what users call is imported when it is asked for."""
+"""A reproducible study of multi-GPU training. What a user of their own model needs is here and is
+imported when it is asked for.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any

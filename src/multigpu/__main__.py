@@ -11,7 +11,9 @@ READ_BY_OTHERS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_A
 
 
 class Stopped(KeyboardInterrupt):
-    """Python ends a process by the signal once a KeyboardInterrupt left code compiled from text."""
+    """Python ends a process by the signal itself where a plain KeyboardInterrupt ever left code
+    that was compiled from text.
+    """
 
 
 def _stop(*_: Any) -> None:
@@ -35,7 +37,9 @@ def _entry_points_are_whole() -> bool:
 
 
 def main() -> int:
-    """Run one command; returns the exit code. To stop it is no failure, even while it imports."""
+    """Run one command; returns the exit code. To stop it is no failure from the first second on,
+    when it still imports.
+    """
     whole = True
     try:
         for number in (signal.SIGTERM, signal.SIGINT):

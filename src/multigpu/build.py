@@ -1,4 +1,6 @@
-"""Build a Run that can be measured: look up placement and model, and judge it by `spec.rules`."""
+"""Build a Run that can be measured: look up its placement and its model, and judge it by
+`spec.rules`.
+"""
 
 from functools import partial
 from typing import Annotated, Any
@@ -18,7 +20,9 @@ from multigpu.workloads.stages import places_of
 
 
 def build_run(**fields: Any) -> Run:
-    """Build a Run of these fields. `Refused` says which one is unknown, mistyped or impossible."""
+    """Build a Run of these fields. `Refused` says in one sentence which is unknown, of a wrong type
+    or of a value that cannot work.
+    """
     try:
         return judged(Run.built(**fields))
     except ValueError as error:

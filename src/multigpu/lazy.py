@@ -17,7 +17,9 @@ def lazy(path: str) -> Callable[..., Any]:
 
 
 class LazyMapping(Mapping[str, Value]):
-    """Values by name, each made when first asked for: names make none. further: looked at last."""
+    """Values by name, each made when it is first asked for: names alone make none. further: others,
+    looked at after all of these.
+    """
 
     def __init__(
         self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None

@@ -75,7 +75,9 @@ def publishing() -> bool:
 
 
 def figures() -> Path:
-    """Where figures are written: `figures/` if published, else `build/figures/`: none tracked."""
+    """Where figures are written: `figures/` of the published report, `build/figures/` of any other,
+    so that no tracked file changes.
+    """
     return FIGURES if publishing() else BUILD / "figures"
 
 

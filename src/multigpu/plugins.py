@@ -48,7 +48,9 @@ def declared(kind: str) -> EntryPoints:
 
 @cache
 def one_by_one() -> tuple[list[EntryPoint], list[str]]:
-    """Read each distribution's entry points by itself; of each broken list, what is wrong."""
+    """Read the entry points of each distribution by itself; and of each whose list is broken what
+    is wrong, in a sentence.
+    """
     found, broken, names = list[EntryPoint](), list[str](), set[str]()
     for one in distributions():
         name = str(getattr(one, "_path", "a package"))  # its folder, until it says its name

@@ -1,4 +1,6 @@
-"""Files that readers see whole or not at all; compressed ones are unpacked within bounds."""
+"""Files that readers see whole or not at all; compressed ones are unpacked no further than is
+sane.
+"""
 
 import contextlib
 import os
@@ -18,7 +20,8 @@ def write_whole(
 ) -> None:
     """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a
     hidden `.writing-...` lies beside it.
-    synced: whether it outlasts a power cut, which takes time; a killed process it outlasts anyway.
+    synced: whether it is to outlast a power cut, which takes time; a process that is killed it
+        outlasts anyway.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
@@ -47,7 +50,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_packed(path: Path) -> bytes:
-    """Read a compressed file; OSError, EOFError, zlib.error: unreadable, damaged or too large."""
+    """Read a compressed file; an OSError, EOFError or zlib.error if it cannot be read, is damaged,
+    or holds more than any Record.
+    """
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")
     unpacking = zlib.decompressobj(wbits=31)
@@ -61,7 +66,9 @@ def read_packed(path: Path) -> bytes:
 def check_size(
     text: bytes, size: int = MOST_BYTES, values: int = MOST_VALUES, lists: int = MOST_LISTS
 ) -> None:
-    """Refuse (EOFError) JSON of more bytes, values or lists: these take far more memory parsed."""
+    """Refuse (EOFError) JSON of more bytes, or of more values or lists, which take far more memory
+    once parsed.
+    """
     if len(text) > size:
         raise EOFError(f"it unpacks to more than {size >> 20} MiB")
     found = text.count(b","), text.count(b"[") + text.count(b"{")

@@ -43,7 +43,8 @@ def check_interference(
     """Measure every Run alone in lane 0 and in all lanes at once, in so many rounds; what has
     Records already is passed over. A round's lanes are together or not at all: where lane 0 is not
     complete, all of them measure the round again, as new attempts.
-    lanes: how many (None: by the GPUs, or `ON_CPUS`). RuntimeError: a lane died; Records stay.
+    lanes: how many (None: as many as the GPUs allow, `ON_CPUS` on CPUs). A RuntimeError: a lane
+        died; what was measured is kept.
     """
     if rounds < 1 or not 1 <= repeats <= MOST_REPEATS:
         raise ValueError(

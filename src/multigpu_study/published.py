@@ -11,7 +11,8 @@ from multigpu.spec.run import Run
 def load_published(name: str) -> pd.DataFrame:
     """One table of the documents; its columns carry their units in their names, an empty cell is
     one the document leaves empty.
-    name: the file's without ".csv", which begins with the document's number; or a ValueError.
+    name: the file's without ".csv", which begins with the document's number; a ValueError names the
+        known ones.
     """
     if name not in (known := sorted(path.stem for path in PUBLISHED.glob("*.csv"))):
         raise ValueError(f"unknown published table {name!r}: choose one of {', '.join(known)}")

@@ -1,1 +1,3 @@
-"""Make tables, figures and sentences of Records: one frame (`frame.py`), one formula each."""
+"""From Records to tables, figures and sentences. Every number passes through one frame (`frame.py`)
+and one formula (`formulas.py`).
+"""

@@ -1,4 +1,6 @@
-"""Rank every placement that was measured for a job on one machine, in every way it is done."""
+"""Which placement to take for a job: every one that was measured on one machine, in every way of
+carrying it out, ranked.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,11 +29,13 @@ from multigpu.machine.machine import this_machine
 @dataclass(frozen=True, eq=False)
 class Advice:
     """A ranking of one job on one machine.
-    ranked: points, the fastest first, with kind and training (in words), standing and of_best.
+    ranked: points, the fastest first, with kind and training (their semantics, named and in words),
+        standing and of_best (_low, _high).
     best: the row to take; None: none trains the global batch's model. single: one device at its
         best with at least the kernels of `best`, where it is another point; replicas: independent
         replicas with these kernels, where no device alone was measured with them.
-    over_single: `best`'s rate over that of one device. failed: points tried and not measured.
+    over_single: the rate of `best` over that of one device (of one replica). failed: points that
+        were tried and not measured.
     """
 
     ranked: pd.DataFrame
@@ -109,7 +113,9 @@ def _best(known: pd.DataFrame) -> pd.Series:
 def rankings(
     points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2
 ) -> tuple[list[Advice], str]:
-    """Rankings a job of these fields, one a machine, `most` at most; in words what is left out."""
+    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first),
+    and in words what was left out.
+    """
     found = query(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)

@@ -1,4 +1,6 @@
-"""What `explain` and `advise` answer in a notebook: sentences, figures, tables; text as logged."""
+"""What `explain` and `advise` answer, for a notebook: sentences, figures and tables; the text of
+the commands is what papermill logs.
+"""
 
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -28,7 +28,9 @@ def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def axis(ax: Axes, which: str, form: str | None, name: str) -> None:
-    """Name an axis and write its figures in a form, with as many decimals as tell shares apart."""
+    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell
+    them apart.
+    """
     getattr(ax, f"set_{which}label")(name)
     if form:
         short = {"percent": lambda value: f"{100 * value:.6g}%", "times": "{:.6g}".format}
@@ -50,7 +52,9 @@ def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) 
 def counts(
     ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format
 ) -> None:
-    """Ticks at the values themselves on a logarithmic axis, but none that touches another."""
+    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the
+    one before is left out.
+    """
     apart = (values[-1] / values[0]) ** 0.06
     ax.set_xscale("log", base=2)
     ax.set_xticks(

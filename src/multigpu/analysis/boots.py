@@ -1,4 +1,5 @@
-"""The one place that makes intervals of points: host boots are a level of variance above launches.
+"""The one place that makes intervals of points: a boot of a host is a level of variance above its
+launches.
 
 A mixed model of logarithms: a repeat is its point's level, what the boot does to all points of that
 form of execution, and the launch's and its own luck. Ratios follow by generalised least squares: a
@@ -138,7 +139,9 @@ class LogContrast(NamedTuple):
 
 @lru_cache(maxsize=100_000)
 def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> LogContrast:
-    """Return the sides' sum by generalised least squares: what boots have in common drops out."""
+    """Return the weighted sum of the sides' levels, by generalised least squares: what their boots
+    have in common falls out.
+    """
     forms = sorted({side.form for side in sides} - {""})
     between = {form: _moderated(form, sides) for form in forms}
     rows = [(t, side, boot) for t, side in enumerate(sides) for boot in side.boots]
@@ -165,7 +168,9 @@ def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> LogContra
 
 
 def _summed(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return a sum's variance (independent terms) and Satterthwaite's freedom: NaN where one is."""
+    """Return the variance of a sum of independent terms, each with its freedom, and Satterthwaite's
+    freedom: NaN where one is.
+    """
     variance = sum(part for part, _ in terms)
     if math.isnan(variance):
         return math.nan, math.nan
@@ -196,7 +201,9 @@ def _over_boots(
     weights: Sequence[float],
     between: dict[str, tuple[float, float]],
 ) -> LogContrast:
-    """Return the contrast by boots where those all sides share differ in it beyond the model."""
+    """Return the contrast with boots as its units where the boots that all sides share differ in it
+    by more than the model says.
+    """
     shared = set.intersection(*({boot.name for boot in side.boots} for side in sides))
     if len(sides) < 2 or len(shared) < 2 or not any(weights):
         return found

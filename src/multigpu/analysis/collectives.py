@@ -97,7 +97,8 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     """A row a point of `collectives_frame` in fp32 with status ok, in order of `by`: time_s (one
     call) and bus_bytes_per_s (2(P-1)/P of the message over it; all of it where nothing travels)
     with _low and _high (95%); n (Records), launches, samples, keys. One Record has the interval of
-    its samples' median, which says nothing of other launches; several that of `statistics`.
+    its samples' median, which says nothing of other launches; several have that of
+    `analysis.statistics`.
     """
     usable = (
         frame[frame["status"].eq("ok") & frame["dtype"].eq("fp32")]

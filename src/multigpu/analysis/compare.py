@@ -1,4 +1,6 @@
-"""Points beside points: pairs that differ in named fields, baselines, what intervals say."""
+"""Points beside points: pairs that differ in named fields alone, baselines of scaling, what an
+interval says; rows put together.
+"""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +65,9 @@ def equal_rows(
     on: Sequence[str],
     how: Literal["inner", "left"] = "inner",
 ) -> pd.DataFrame:
-    """`counterparts` of two tables by many columns: places (0, 1) of rows equal in all of `on`."""
+    """`counterparts` of two tables by many columns: under 0 and 1 the places of rows that equal
+    each other in all of `on`.
+    """
     number = (
         pd.concat([own[on], base[on]])
         .groupby(list(on), sort=False, dropna=False)
@@ -78,13 +82,17 @@ def equal_rows(
 def counterparts(
     sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner"
 ) -> pd.DataFrame:
-    """Rows of several tables equal in all columns they share: these, and each table's labels."""
+    """The rows of several tables that equal each other in all columns they share: these, and under
+    each table's number its row's label.
+    """
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
-    """<name>, _low, _high of rates row by row, by index or over one row; 1 of the same Records."""
+    """<name>, <name>_low and <name>_high of rates row by row, of equal index or over one row; 1
+    exactly where both are the same Records.
+    """
     if isinstance(base, pd.Series):
         base = pd.DataFrame({name: [base[name]] * len(own) for name in _SAMPLE}, index=own.index)
     found = contrasts([own["sample"]], [base["sample"]])
@@ -95,7 +103,9 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
-    """Decide of each row's ratio: faster, slower, not told apart, single run; "" if it has none."""
+    """Decide by each row's interval what holds of its ratio: faster, slower, not told apart, single
+    run; "" without a ratio.
+    """
     ratio, low, high = (table[f"{name}{end}"] for end in ("", "_low", "_high"))
     says = np.select(
         [ratio.isna(), low.isna(), low > 1, high < 1], ["", SINGLE, FASTER, SLOWER], EQUAL
@@ -154,7 +164,8 @@ def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
-    """Put three baselines beside each point: ratios with `_low` and `_high` (95%), NaN without one.
+    """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
+    baseline was not measured.
 
     speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
         least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
@@ -162,7 +173,8 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         kernels, the number of devices times `of_independent`, and "independent replicas".
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak
         and strong scaling are the same there.
-    of_independent: over as many independent replicas, done alike: what merging and moving cost.
+    of_independent: over independent replicas on as many devices, done the same way: what merging
+        and moving cost on this host.
     """
     points = points.reset_index(drop=True)
     ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]
@@ -221,7 +233,9 @@ def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 def beside(
     rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str
 ) -> pd.DataFrame:
-    """The rows with columns of the one row of `other` equal in `on`: new name = its name there."""
+    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name
+    there; empty where there is none.
+    """
     taken = other[list(on)].assign(**_bounded(other, columns))
     return rows.merge(taken, how="left", on=list(on), validate="m:1")
 
@@ -236,7 +250,9 @@ def stacked(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def compared(
     rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]
 ) -> pd.DataFrame:
-    """Points beside each other, a field's first value over the second: `execution=(..., ...)`."""
+    """Points beside each other (`versus`): the first value of each field over the second:
+    `execution=("captured", "eager")`.
+    """
     own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
     return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)
 
@@ -247,7 +263,9 @@ def repeated(rows: pd.DataFrame, least: int = 2) -> pd.DataFrame:
 
 
 def records_with(records: Iterable[Record], traced: bool = False, **fields: Any) -> list[Record]:
-    """The Records, traced or not, whose Run has these fields: a value, or a list of values."""
+    """The Records of traced Runs, or of the others, whose Run has these fields: a value, or a list
+    of values.
+    """
     wanted = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
     kept = (record for record in records if bool(record.run.traced_steps) == traced)
     return [

@@ -15,7 +15,9 @@ from multigpu.analysis.points import Missing, one
 
 
 def _form(*steps: tuple[float, float, str]) -> Callable[[float], str]:
-    """Writes a figure as its first step says: from where on, times what, in which pattern."""
+    """Writes a figure as the first step says that it reaches: from where on, times what, in which
+    pattern.
+    """
 
     def write(value: float) -> str:
         times, pattern = next(
@@ -98,7 +100,9 @@ class Estimate:
         return self.known and self.low > 0 and self.high > WIDE * self.low
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" its ends too, or "single run". ValueError: no form."""
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a
+        single run. ValueError: no such form.
+        """
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
             raise ValueError(
@@ -128,15 +132,21 @@ class Estimate:
         )
 
     def __gt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies above (all of) the other; a single run never does."""
+        """Whether all of the interval lies above (all of) the other; a single run, of which none is
+        known, is above nothing.
+        """
         return self.low > (other.high if isinstance(other, Estimate) else other)
 
     def __lt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies below (all of) the other: `require(gain < 2, ...)`."""
+        """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2,
+        ...)`.
+        """
         return self.high < (other.low if isinstance(other, Estimate) else other)
 
     def __truediv__(self, other: Estimate | float) -> Estimate:
-        """A ratio of figures of different Records: halves of intervals add as squares, in logs."""
+        """A ratio of figures of different Records: halves of their intervals, in logarithms, add in
+        quadrature.
+        """
         if not isinstance(other, Estimate):
             return Estimate(
                 self.value / other, self.low / other, self.high / other, self.keys, self.unit
@@ -153,7 +163,9 @@ class Estimate:
 
 
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
-    """The figure in a column of a row, or of a table's one row, or a plain number. Or Missing."""
+    """The figure in column `name` of a row, or of a table's one row with these fields, or a plain
+    number. Missing: the row has none.
+    """
     if isinstance(of, Real):
         return Estimate(float(of))
     row = one(of, **fields) if isinstance(of, pd.DataFrame) else of
@@ -172,7 +184,9 @@ def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
 
 
 def beside_rate(row: Any, name: str) -> str:
-    """Say the MFU beside this column's rate, "MFU 0.42 of 989 TFLOP/s"; "" where none is known."""
+    """Say the MFU beside the rate in this column, "MFU 0.42 of 989 TFLOP/s"; "" where none is
+    known, and of other columns.
+    """
     mfu = mfu_of(row, name) if name in ("rate", "units_per_s") else math.nan
     if math.isnan(mfu):
         return ""

@@ -105,7 +105,9 @@ def expected(
 
 
 def _on(study: Study, wanted: dict[str, Any]) -> Expected | None:
-    """As one machine's Records have it; None where nothing is alike, or such a Run cannot be."""
+    """The forecast as one machine's Records have it; None where they hold nothing alike, or such a
+    Run cannot be.
+    """
     own = study.points
     collectives = where(
         collectives_frame(study.data / "collectives"),
@@ -142,7 +144,9 @@ def _on(study: Study, wanted: dict[str, Any]) -> Expected | None:
 def _of_series(
     study: Study, same: pd.DataFrame, collectives: pd.DataFrame, devices: int
 ) -> Expected | None:
-    """From the plainest series of one device and more; others of its kind lend launches' spread."""
+    """From the plainest series that was measured on one device and on more; others of its kind lend
+    the spread of their launches.
+    """
     if same.empty:
         return None
     alike = where(
@@ -229,7 +233,9 @@ def _of_one(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
 def _merged(
     run: Run, units: float, one_s: tuple[float, ...], links: Links, cost: MergeCost, unit: str
 ) -> Estimate:
-    """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest)."""
+    """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest) for its
+    units.
+    """
     variables = description_of(run).variables
     demand = demand_of(find_placement(run.placement), variables, units * run.devices)
     merges = run.micro_steps or 1 if run.micro_sync == "each" else 1
@@ -239,7 +245,9 @@ def _merged(
 
 
 def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
-    """The points, first those that differ from a Run in fewest fields, then in batch, repeats."""
+    """The points, those first that differ from a Run in fewest fields, then least in batch (unless
+    given, its own), then by repeats.
+    """
     others = points[list(OTHERS)].astype(object)
     apart = (
         others.where(others.notna(), None)

@@ -50,7 +50,8 @@ class Explanation:
         device), independent (replicas that share nothing on as many devices), kept (batches that
         stay on the device): the counterpart's row with ratio (the point's rate over it) and
         of_ideal (over the devices too where the counterpart is one device), each with bounds.
-    parts: of the step ("compute" and `WAITS`), which add up; None: not traced. traces: their keys.
+    parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced.
+        traces: keys of the traced Runs.
     bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of
         `faster`. trace: the command that traces the point, "" where one was. alone_s: what the
         device computes in such a step of independent replicas; None where none was traced.
@@ -130,7 +131,8 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
 
 
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
-    """A step's parts ("compute", `WAITS`) scaled to `step_s`, means over traced Runs; or None.
+    """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None
+    without any.
 
     traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a
         profiler does not see: it is taken
@@ -228,7 +230,9 @@ def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
 def explain_fields(
     study: Study, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The points with these fields, plainest first, of one machine; why none; those left out."""
+    """The points with these fields, the plainest first, of one machine; why there is none; and the
+    points left out.
+    """
     every = study.everywhere
     found = query(every, fields, machine)
     measured = found[found["n"] > 0]
@@ -247,7 +251,9 @@ def explain_fields(
 
 
 def explain_key(study: Study, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The point of the Record whose key is or begins so; of only a traced one, its own steps."""
+    """The point of the Record whose key is or begins so; where only a traced Record is of it, its
+    own timed steps speak.
+    """
     frame, none = study.rows, study.everywhere.iloc[:0]
     records = records_of(study.runs)
     found = [record for record in records if record.key == key] or [

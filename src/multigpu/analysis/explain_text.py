@@ -1,4 +1,6 @@
-"""An explanation for a terminal and for a program: the answer first, the rest on demand."""
+"""An explanation for a terminal and for a program: the answer in two or three sentences, the rest
+on demand.
+"""
 
 import json
 import math
@@ -245,7 +247,9 @@ def explained(
     form: str = "text",
     details: bool = False,
 ) -> str:
-    """The answer of `explain`, as text or JSON, to a key or fields. ValueError: neither."""
+    """The answer of `explain`, as text or JSON, to a key or to fields of a Run. ValueError: they are
+    neither.
+    """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
     found, none, left = explain_words(study, words, machine, most)

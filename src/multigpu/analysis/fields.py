@@ -1,4 +1,6 @@
-"""Which columns make two rows the same job, series or point; they follow from a Run's fields."""
+"""Which columns make two rows the same job, the same series, the same point; they follow from the
+fields of a Run.
+"""
 
 from pathlib import Path
 from types import NoneType, UnionType

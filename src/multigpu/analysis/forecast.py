@@ -11,7 +11,8 @@ c: computation of one replica (s). n(P): how much longer the slowest of P replic
 I(P), B(P): what the placement's merge takes over links inside a node and between nodes
     (`forecast_reduction`). x: how often that time a merge costs, at most MOST. s: 1; but min(1, x)
     where merging starts before backward ends: what hid inside a node hides between nodes, in share.
-j: what is left where x would exceed MOST: meeting, the host's work; unlike bytes, no growth with P.
+j: what is left where x would exceed MOST: meeting, and the host's work for it. It does not grow
+    with P, as bytes do.
 h: what the host adds a device.
 
 Two parameters are fitted (least squares of relative errors), so two counts leave nothing to test.
@@ -175,7 +176,9 @@ def interval_of(draws: np.ndarray) -> np.ndarray:
 
 
 def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
-    """A forecast, or what was held out, with the bands `by` times as wide, in logarithms."""
+    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as
+    wide, in logarithms.
+    """
     ends = {
         f"{name}{end}": table[name] * (table[f"{name}{end}"] / table[name]) ** by
         for name in ("step_s", "efficiency")
@@ -289,7 +292,9 @@ class HeldOutCount:
 
     @property
     def missed_by(self) -> float:
-        """How many half-widths on its side, in logs, the measurement lies off; NaN without one."""
+        """How many half-widths of the interval, on its side and in logarithms, the measurement lies
+        off; NaN without one.
+        """
         miss = math.log(self.measured_s / self.predicted_s)
         half = math.log(
             (self.high_s if miss > 0 else self.low_s) / self.predicted_s
@@ -306,7 +311,9 @@ class HeldOutCount:
 def held_out(
     points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
 ) -> HeldOutCount:
-    """Fit without the largest count and predict it, by its own spread. ValueError: too few."""
+    """Fit without the largest count and predict it, with the measurement's own spread of launches.
+    ValueError: too few counts remain.
+    """
     most, launches = points.devices[-1], len(points.times_s[-1])
     fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
     found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)

@@ -1,4 +1,6 @@
-"""From Records to lines that can be forecast: series, counts, spread, merge; their tables."""
+"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge;
+and their tables.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Series:
-    """A series with its points, its forecast where one can be made, and what was held out."""
+    """A series with its points, its forecast at all counts where one can be made, and what was held
+    out; residuals: of launches.
+    """
 
     rows: pd.DataFrame
     points: Points
@@ -72,7 +76,9 @@ class Series:
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
-    """The links between nodes as assumed, inside them as measured. ValueError: no such rate."""
+    """The links between nodes as they are assumed; those inside are filled in from what was
+    measured. ValueError: no rate.
+    """
     if network_gbit <= 0:
         raise ValueError(
             f"a network carries something: network_gbit must be above 0, not {network_gbit}"
@@ -118,7 +124,9 @@ def inside_latency_s(collectives: pd.DataFrame) -> float:
 
 
 def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links | None:
-    """`assumed` with rates inside a node as measured on such devices; None: none was measured."""
+    """`assumed` with the rates inside a node as measured on devices called `gpu`; None where no
+    link was measured.
+    """
     known = ceilings(gpu)
     if "device_link" not in known or known["device_link"].how != "measured":
         return None
@@ -161,7 +169,9 @@ def noise_of(
 
 
 def _points(rows: pd.DataFrame, steps: Mapping[str, Sequence[float]]) -> Points:
-    """The Points of a line's rows of the frame: a launch's step is its time over timed steps."""
+    """The Points of a line's rows of the frame: a launch's step is all its time over all its timed
+    steps.
+    """
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
     times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
@@ -182,7 +192,8 @@ def lines_of(
     """Every series measured at two or more counts, weak scaling, that merges by a formula known
     here; independent replicas merge nothing.
     points: chosen ones of a machine; frame: of the same; steps: by key, the timed steps of its
-        Records (`read.timed_steps`); collectives: of `collectives_frame`; assumed: node links.
+        Records (`read.timed_steps`); collectives: of `collectives_frame`; assumed: links between
+        nodes.
     """
     table = points[
         (points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")
@@ -201,7 +212,9 @@ def lines_of(
 
 
 def _with_spread(lines: Sequence[Series]) -> list[Series]:
-    """Each line with residuals of launches: its own, its job's, or those of its kind here."""
+    """Each line with residuals of launches: its own, else its job's, else those of its machine,
+    framework and execution.
+    """
     pools: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
     own = [launch_residuals(line.points.times_s) for line in lines]

@@ -117,7 +117,9 @@ def demand_of(
 
 
 def fullest(demand: Demand, devices: int) -> tuple[float, float]:
-    """Return the bytes that every replica fetches from, and sends to, the fullest home."""
+    """Return the bytes that every replica fetches from, and sends to, the device that holds most of
+    what travels.
+    """
     if not demand.elements:
         return sum(demand.pulled), sum(demand.pushed)
     homes = least_loaded(demand.elements, devices)
@@ -129,7 +131,9 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
 
 
 def reduction_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
-    """(seconds over links inside a node, between nodes) of one step's merge; see the module."""
+    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see
+    the module.
+    """
     p, g = devices, min(devices, links.node)
     nodes = -(-p // g)
     others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s

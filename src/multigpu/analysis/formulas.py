@@ -1,4 +1,6 @@
-"""The study's formulas: pure functions on numbers, each with its one definition and unit."""
+"""The study's formulas: pure functions on numbers, each with its one definition and unit
+(intervals: `statistics`).
+"""
 
 from collections.abc import Sequence
 
@@ -9,14 +11,18 @@ MAD_TO_SIGMA = 1.4826
 
 
 def throughput(units: float, wall_s: float) -> float:
-    """R = U / T: units a second, U of all devices in T s of wall-clock time, over all repeats."""
+    """R = U / T: units a second, of U units of all devices in T seconds of wall-clock time; of
+    several repeats all units over all time.
+    """
     if not wall_s > 0:
         raise ValueError(f"a throughput needs a positive time, not {wall_s} s")
     return units / wall_s
 
 
 def jitter(step_times_s: Sequence[float]) -> float:
-    """J = 1.4826 median |t_i - median t|: robust deviation of step times, s (tf_cnn_benchmarks)."""
+    """J = 1.4826 median |t_i - median t|: the robust standard deviation of step times, in seconds
+    (tf_cnn_benchmarks).
+    """
     times = np.asarray(step_times_s, dtype=float)
     if times.size:
         return float(MAD_TO_SIGMA * np.median(np.abs(times - np.median(times))))

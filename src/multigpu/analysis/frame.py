@@ -1,4 +1,6 @@
-"""Records as one tidy frame: a row each, every column named with its unit, checked first."""
+"""Records as one tidy frame: a row each, every column named with its unit, checked before anything
+is computed from it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -65,7 +67,9 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """The rows as a frame with these columns and dtypes, also without a row; lacks are missing."""
+    """The rows as a frame with these columns and dtypes, also without any row; what a row lacks is
+    missing.
+    """
     return pd.DataFrame(
         {
             name: pd.Series([row.get(name) for row in rows], dtype=dtype)
@@ -75,7 +79,9 @@ def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> 
 
 
 def identity(record: Kept) -> dict[str, Any]:
-    """Return the `IDENTITY` of any Record: key, attempt, status, machine, GPU ("": none), CPU."""
+    """Return the fields of `IDENTITY` of a Record of any kind: key, attempt, status, its machine
+    with GPU ("" without) and CPU.
+    """
     own = {name: getattr(record, name) for name in type(record).model_fields if name in IDENTITY}
     machine = record.machine
     return own | {
@@ -133,7 +139,9 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
 
 
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
-    """Write `frame` as .csv, .json (a list of rows) or .parquet. ValueError: it cannot be."""
+    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
+    ValueError: it cannot be written so.
+    """
     path = Path(path)
     how: dict[str, Any] = {
         ".csv": {"index": False},

@@ -34,7 +34,8 @@ class Empirical(LawBase):
     """Drawn with replacement from measured step times.
 
     Of n sorted times, X_(K:P) <= x_(i) has probability I_(i/n)(K, P-K+1) (regularised incomplete
-    beta), and E[X_(K:P)] is the sum of the x_(i), weighted by that probability's growth from i - 1.
+    beta), and E[X_(K:P)] is the sum of the x_(i), each weighted by the growth of that probability
+    from i - 1 to i.
     """
 
     kind: Literal["empirical"] = "empirical"

@@ -1,4 +1,6 @@
-"""Bound a rate by what a machine cannot exceed: ceilings with their source, and units/s allowed."""
+"""Bound a rate by what a machine cannot exceed: ceilings with their source, and the units a second
+they allow.
+"""
 
 import math
 from collections.abc import Mapping
@@ -87,13 +89,17 @@ def mfu_of(row: Any, rate: str = "rate") -> float:
 
 
 def ceilings(gpu: str) -> dict[str, Ceiling]:
-    """The ceilings of the device called `gpu`, by quantity: measured, or else the data sheet's."""
+    """The ceilings known of the device called `gpu`, by quantity: measured ones where there are,
+    else the data sheet's.
+    """
     return _ceilings(paths.RUNS, gpu)
 
 
 @lru_cache
 def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    """Measured: the median over devices, or pairs; of links to the host the slower direction."""
+    """Measured: the median over devices, or pairs of them, of the machine with most. A link to the
+    host counts its slower direction.
+    """
     known = next(
         ({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {}
     )
@@ -120,7 +126,9 @@ def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
 
 
 class Bound(NamedTuple):
-    """Upper bounds of a rate (units/s): by arithmetic, memory, what moves; infinite: none known."""
+    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves;
+    infinite where nothing known limits.
+    """
 
     compute: float
     memory: float
@@ -128,7 +136,9 @@ class Bound(NamedTuple):
 
     @property
     def units_per_s(self) -> float:
-        """The lowest of the three: reached only if computing, memory and links overlap wholly."""
+        """The lowest of the three: reached only if computing, memory and links overlap
+        perfectly.
+        """
         return min(self)
 
     @property
@@ -178,7 +188,9 @@ def communication_time_s(
 
 
 def memory_bytes_per_unit(model: Model, precision: str) -> float:
-    """Bytes that a unit passes through a device's memory in training, at least: 2 or 4 a number."""
+    """Bytes that one unit passes through a device's memory in training, at least: two a number in
+    16 bits, else four.
+    """
     return model.memory_passes_per_unit * (
         2 if precision in ("bf16", "bf16_params", "fp16") else 8 if precision == "fp64" else 4
     )
@@ -198,7 +210,8 @@ def bound_units_per_s(
     compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit,
         without what fast convolutions spare.
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
-    communication: U / t, U the units of one step over all devices, t `communication_time_s`.
+    communication: U / t, U the units of one step over all devices, t of `communication_time_s`
+        (`group` too).
     """
     known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
     arithmetic, memory, device_link, host_link = (
@@ -217,7 +230,9 @@ def bound_units_per_s(
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each ok row with its bounds (units/s): key, *_bound, bound (least), binding, its share."""
+    """Each ok row of the frame with its bounds (units/s): key, *_bound, bound (the least), binding
+    (which), share_of_bound.
+    """
     ok = frame[frame["status"] == "ok"]
     rows = []
     for row in ok.to_dict("records"):
@@ -248,7 +263,9 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The points with means of their Records' `bounds`: bound, bound_by ("": none), of_bound."""
+    """The points with means of `bounds` over their own Records: bound (units/s), bound_by ("": none
+    is known), of_bound (the share).
+    """
     keys = points["keys"].str.split(", ").explode()
     each = bounds(frame).set_index("key").reindex(keys).groupby(keys.index)
     found = each.agg(

@@ -14,7 +14,9 @@ MACHINE_COLUMNS = columns("machines")
 
 
 def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a machine, as its latest Record has it; versions are "" where no Record used one."""
+    """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`; versions are
+    "" where none of its Records used it.
+    """
     rows = []
     ordered = sorted(records, key=lambda record: (record.machine.name, record.measured_at))
     for name, group in groupby(ordered, key=lambda record: record.machine.name):

@@ -94,7 +94,9 @@ def _with_best(rows: pd.DataFrame, of_machine: pd.DataFrame) -> pd.DataFrame:
 
 
 def _best_single(rows: pd.DataFrame) -> pd.Series | None:
-    """The fastest point of one device launched in the usual form, if any with an interval."""
+    """The fastest point of one device launched in the usual form, of those with an interval if
+    there are any.
+    """
     ones = _usual_form(where(rows[rows["n"] > 0], devices=1))
     if ones.empty:
         return None

@@ -21,7 +21,8 @@ from multigpu.runner.sweep import measure
 def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
     """For each of `count` Records that this machine can measure, what came out, and whether it
     agrees; a ValueError if there is none. A Run agrees if its rate lies where one more repeat of
-    the point is expected (95%). What depends on no machine agrees by `RecordKind.again`.
+    the point is expected (95%). What depends on no machine agrees as its kind says
+    (`RecordKind.again`).
     """
     every = list(possible_here(root))
     if not every:
@@ -94,7 +95,9 @@ def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[st
 
 
 def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, float]:
-    """Where a point's next repeat lies with 95% (Student's t, logarithms); a single one: 20%."""
+    """Where one more repeat of a point lies with 95%: Student's t on logarithms; within 20% where
+    there is a single one.
+    """
     middle, variance, freedom = log_samples(
         pd.Series(rates), pd.Series(0, range(len(rates))), pd.Series(launches)
     ).iloc[0]

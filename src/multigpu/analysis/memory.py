@@ -1,4 +1,6 @@
-"""Estimate the memory of Runs: what placements keep, by rows, and what a step adds, measured."""
+"""Estimate the memory that Runs need of a device: what their placements keep, by their rows, and
+what a step adds to it, as measured.
+"""
 
 import math
 from contextlib import suppress
@@ -33,7 +35,9 @@ class Room:
     instead: Run | None
 
     def text(self) -> str:
-        """Say which point does not fit, which should, and how to measure it; "" where it fits."""
+        """Say which point does not fit, which should, and the command that measures it; "" where it
+        fits.
+        """
         if self.needed_gib <= self.has_gib:
             return ""
         least = "" if self.knows_steps else ", without what a step computes"
@@ -115,7 +119,9 @@ def _passing(run: Run) -> float:
 
 
 def _under(run: Run, placement: str) -> Run | None:
-    """The Run under another placement, done as here or else plainly; None where it cannot be."""
+    """The Run under another placement, done as it is done here or else plainly; None where no such
+    Run can be.
+    """
     every = run.model_dump(exclude_defaults=True) | {"placement": placement}
     job = {
         name: value

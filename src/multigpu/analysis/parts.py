@@ -1,4 +1,6 @@
-"""Where a traced step goes: its six parts, and any parts as bars of one length, for pages."""
+"""Where a traced step goes: its six parts, and any parts of a step as bars of one length, for pages
+and notebooks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#999999", "#c
 class Traced(NamedTuple):
     """A placement's step by its trace. parts: seconds of each; they add up to the step as given.
     last: the rank that the others wait for in every step (None: in none so). operations: of a step.
-    layers: name and class -> share of a traced step, dearest first; owns: of the parameters.
+    layers: its name and class -> its share of a traced step, the dearest first; owns: of the
+    model's parameters.
     """
 
     parts: dict[Part, float]

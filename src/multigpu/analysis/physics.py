@@ -1,6 +1,8 @@
-"""Find what a Record contradicts: its clocks, bytes and units against its Run, and each other.
+"""Find what a Record contradicts: its own clocks, bytes and units against its Run, and Records
+against each other.
 
-`report/method.md` numbers the alterations that these checks catch, and those that none can show.
+`report/method.md` numbers the alterations that these checks catch, and those that no single Record
+can show.
 """
 
 import math

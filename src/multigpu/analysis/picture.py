@@ -1,4 +1,6 @@
-"""A figure with its words, as SVG, CSV and HTML; panels, colours by name, axes, a key."""
+"""A figure with its words, saved as SVG and CSV and shown as HTML; and what plots share: panels,
+colours by name, axes, a key below.
+"""
 
 import base64
 import io
@@ -44,7 +46,8 @@ class Picture(Figure):
     """A matplotlib Figure that knows its words and data.
     finding: the title, a sentence computed from the data, or "" where they do not support one.
         caption: what is drawn, of how many repeats,
-    which machine. data: a row a mark. narrow: the same drawn for a telephone. name: of its files.
+    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name:
+        of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     hovers: id of something drawn (matplotlib's gid) -> what is said when the pointer rests on it,
         or, where it has a URL, when it is focused. told: columns of data that `alt` reads out.
@@ -72,7 +75,9 @@ class Picture(Figure):
         return ": ".join(filter(None, [self.finding.rstrip("."), "; ".join([*rows, *more])]))
 
     def saved(self) -> Shown:
-        """Save a figure and return how a page shows it; a named one's SVG and CSV are written."""
+        """Save a figure and return how a page shows it; its SVG and CSV are written where it has a
+        name (`save`).
+        """
         return save(self, self.name) if self.name else shown(self, "figure")
 
     def _repr_html_(self) -> str:
@@ -99,7 +104,9 @@ _LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 
 
 def svg_text(figure: Picture, name: str) -> str:
-    """The figure as SVG: equal figures are equal text; `currentColor` ink; ids begin by `name`."""
+    """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with
+    `name`; no blank line.
+    """
     buffer = io.StringIO()
     with mpl.rc_context(RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -122,7 +129,9 @@ def svg_text(figure: Picture, name: str) -> str:
 
 
 def csv_link(data: pd.DataFrame, name: str) -> str:
-    """A link to the data as a CSV of this name, which is in the link itself: no request is made."""
+    """A link to the data as a CSV of this name; the CSV is in the link itself, so that no request
+    leaves the page.
+    """
     encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
     return f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
 
@@ -161,7 +170,9 @@ def _inline(figure: Picture, name: str) -> str:
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
-    """Write `<folder>/<name>.svg` and `.csv`; what a page shows. ValueError: they cannot be."""
+    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no
+    file name, or it cannot be written.
+    """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(
             f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter"
@@ -285,7 +296,9 @@ def drawn(
 
 
 def _broken(ax: Axes, named: bool) -> None:
-    """Break the words of a narrow axis into lines: names down its side, and what is around it."""
+    """Break the words of a narrow axis into lines: names down its side, what stands below and
+    above.
+    """
     width = 32 if named else 46
     ax.set(
         xlabel=textwrap.fill(ax.get_xlabel(), width),

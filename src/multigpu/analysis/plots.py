@@ -203,7 +203,9 @@ def bars(
     xlabel: str = "",
     **words: str,
 ) -> Picture:
-    """Horizontal bars with intervals, grouped by hue, names (y) down the side: amounts from 0."""
+    """Horizontal bars with intervals, grouped by hue, with names (column y) down the side: for
+    amounts that start at nought.
+    """
     colours, _ = hues(rows, hue or y)
     palette = {**colours, **{label(value): colour for value, colour in colours.items()}}
 
@@ -244,7 +246,9 @@ def bars(
 def timeline(
     rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str
 ) -> Picture:
-    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis in ms."""
+    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis of
+    milliseconds.
+    """
     parts: dict[str, Any] = {
         column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}
         for column, (text, colour, hatch) in STEP.items()

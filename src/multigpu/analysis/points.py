@@ -1,4 +1,6 @@
-"""Points: repeats of one Run on one machine, pooled; and how rows are chosen for tables."""
+"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen. Every
+table of the study starts here.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +18,9 @@ SUMMARY = columns("points")
 
 
 class Missing(LookupError):
-    """Raised where a page asks for what the Records do not hold; the sentence says what."""
+    """Raised where a page asks for something that the Records do not hold; the sentence
+    says what.
+    """
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
@@ -48,7 +52,9 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
 
 
 def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the input's label on rows that failed before it, where other rows say it."""
+    """The frame with the input's label on rows that failed before their input was made, where other
+    rows of that input say it.
+    """
     by = ["model", "inputs", "sequence_length"]
     label = frame["input_label"].mask(frame["input_label"].eq(""))
     known = label.groupby([frame[name] for name in by], dropna=False).transform("first")
@@ -112,7 +118,9 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The rows with these fields: a value, several (or None), None (empty), ... (not empty)."""
+    """The rows with these fields: a value, a list of values (None among them: or empty), None
+    (empty), or ... (anything but empty).
+    """
     kept = np.ones(len(table), dtype=bool)
     for name, value in fields.items():
         if name not in table:
@@ -133,7 +141,9 @@ def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
-    """The one measured row with these fields. Missing: none. ValueError: several, which differ."""
+    """The one measured row with these fields. Missing: there is none. ValueError: several; the
+    sentence names what tells them apart.
+    """
     asked = ", ".join(f"{name}={value}" for name, value in fields.items())
     found = where(table, **fields)
     if "n" in found:
@@ -162,7 +172,9 @@ CHANGED = (
 
 
 def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The points with these fields and nothing `RESTRICTED`, of each length the most repeated."""
+    """The points with these fields and nothing of the host restricted or watched (`RESTRICTED`), of
+    each length the most repeated.
+    """
     return one_length(where(table, **dict.fromkeys(RESTRICTED) | fields))
 
 
@@ -174,7 +186,9 @@ def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def one_length(table: pd.DataFrame) -> pd.DataFrame:
-    """Of points that differ in `LENGTH` alone the most repeated, then the longest, in order."""
+    """Of points that differ only in how many steps were timed (`LENGTH`), the one with most
+    repeats, then the longest; order stays.
+    """
     apart = [name for name in POINT if name not in LENGTH]
     best = table.sort_values(["n", "timed_steps"], ascending=False, kind="stable").drop_duplicates(
         apart

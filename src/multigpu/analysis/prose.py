@@ -1,4 +1,5 @@
-"""Sentences that a person writes and Records fill. A cell of a page is a finding, or is left out.
+"""Sentences that a person writes and Records fill. On a page every cell is a finding: it stands or
+is left out.
 
     loss = 1 - estimate(pairs, placement="exp2")
     require(0.3 < loss, "parameters on the host cost the translator at least 30% on four GPUs")
@@ -58,12 +59,16 @@ class Sentence(Markdown):
 
 
 def say(text: str) -> Markdown:
-    """A sentence, or paragraphs of Markdown: an f-string whose Estimates write themselves."""
+    """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and
+    write themselves.
+    """
     return Sentence(text)
 
 
 def linked(value: Any, form: str) -> str:
-    """A figure of a sentence as it writes itself, leading to its points; anything else as it is."""
+    """A figure of a sentence as it writes itself, leading to its points in the explorer; anything
+    without Records as it is.
+    """
     text = format(value, form)
     if not isinstance(value, Estimate) or not value.keys:
         return text
@@ -71,7 +76,9 @@ def linked(value: Any, form: str) -> str:
 
 
 def show(value: Any) -> None:
-    """Show what a line of a cell gives, if anything; a picture with a name is saved under it."""
+    """Show what a line of a cell gives, if anything; a picture that has a name is saved under
+    it.
+    """
     if value is not None:
         display(value.saved() if isinstance(value, Picture) else value)
 

@@ -1,4 +1,6 @@
-"""Which measured points a person asks about, on which machine, and the command to measure one."""
+"""Which measured points a person asks about, on which machine, and the command that measures
+one.
+"""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +26,9 @@ CHANGES = with_role("way")
 
 
 def check_query(fields: Mapping[str, Any]) -> None:
-    """ValueError: no measured point can have a field, or its value; it names what is allowed."""
+    """ValueError: no measured point can have a field, or its value; the sentence names what is
+    allowed.
+    """
     for name, value in fields.items():
         if name not in FIELDS:
             raise ValueError(
@@ -80,7 +84,9 @@ def query(
 
 
 def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
-    """The points of each machine: this one first, GPUs before CPUs, then most repeated ones."""
+    """The points of each machine: this one first, then GPUs before CPUs, then most repeated points,
+    then most points.
+    """
     about = {
         name: (
             name != here,
@@ -94,7 +100,9 @@ def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
 
 
 def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
-    """The points, first those with fewest fields off a Run's defaults, then with most repeats."""
+    """The points, those first that have fewest fields off a Run's defaults, then those with most
+    repeats.
+    """
     known = {
         name: Run.model_fields[name]
         for name in FIELDS
@@ -125,7 +133,9 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
 
 
 def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
-    """The rows that equal `row` in these fields, empty where it is; `other` as for `where`."""
+    """The rows that equal `row` in these fields, empty where it is empty (as a GPU's name on a
+    CPU); `other` as in `points.where`.
+    """
     return where(
         table, **{name: [None, ""] if missing(row[name]) else row[name] for name in names} | other
     )
@@ -160,7 +170,9 @@ def like_replicas(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
 
 
 def differing(row: Any, other: Any) -> list[str]:
-    """The fields in which two points of one job on as many devices differ, but for the length."""
+    """The fields in which two points of one job on as many devices differ, how long was measured
+    aside.
+    """
     return [
         name
         for name in CHANGES
@@ -180,7 +192,9 @@ def semantics(row: Any) -> Semantics:
 
 
 def measure_command(run: Run, **other: Any) -> str:
-    """The command that measures this Run with some fields changed. ValueError: it cannot be."""
+    """The command line that measures this Run with some fields changed. ValueError: such a Run
+    cannot be; one sentence says why.
+    """
     changed = build_run(**(run.model_dump(exclude_defaults=True) | other))
     return command_of(
         changed.model_dump(exclude_defaults=True) | {"device_type": changed.device_type}
@@ -188,7 +202,9 @@ def measure_command(run: Run, **other: Any) -> str:
 
 
 def run_of(row: Any) -> Run:
-    """The Run of a point, but for paths of data. ValueError: such a Run can no longer be built."""
+    """The Run of a point, but for paths of data, which no point has. ValueError: a Run with these
+    fields cannot be built any more.
+    """
     fields = {name: row[name] for name in FIELDS if not missing(row[name])}
     return build_run(
         **{
@@ -209,7 +225,9 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_of(fields: Mapping[str, Any]) -> str:
-    """`python -m multigpu measure` with these fields, and those that every Run needs."""
+    """`python -m multigpu measure` with these fields, and those that every Run needs
+    (`completed`).
+    """
     told = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in completed(fields).items()

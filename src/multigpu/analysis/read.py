@@ -31,7 +31,9 @@ HELD_SHARE = 0.05
 
 @lru_cache(maxsize=4)
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
-    """(key, attempt) -> what of it is not read ("all", "peak_memory_gib"): `data/withdrawn.csv`."""
+    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as
+    `data/withdrawn.csv` says.
+    """
     path = data / paths.WITHDRAWN
     return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
@@ -57,7 +59,9 @@ def _without_peak(record: Record, what: str) -> Record:
 
 
 def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(a row a Record, a row a point) of a folder of Runs; read once a state of its files."""
+    """(a row a Record, a row a point) of a folder of Runs; read once for each state of its files
+    (`stamp_of`).
+    """
     return _frames(runs, stamp_of(runs))
 
 
@@ -75,7 +79,9 @@ def _rows(runs: Path) -> pd.DataFrame:
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
-    """The Records of a folder of Runs, of all machines or one. ValueError: no folder or Record."""
+    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError:
+    no folder, or no Record.
+    """
     return list(_records(runs, machine, stamp_of(runs)))
 
 
@@ -108,7 +114,9 @@ def machines_in(records: Iterable[Record]) -> dict[str, Machine]:
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder, as one page speaks of them: `machine` is the page's."""
+    """The Records of a folder (with runs/, collectives/ and the others), as one page
+    speaks of them: `machine` is the page's.
+    """
 
     data: Path
     machine: str
@@ -163,11 +171,15 @@ class Study:
 
     @cached_property
     def traces(self) -> pd.DataFrame:
-        """A row a traced Run of this machine: point, and where its step goes (`causes_frame`)."""
+        """A row a traced Run of this machine: its point and where its step's time goes
+        (`traces.causes_frame`).
+        """
         return causes_frame(with_untraced_steps(self.records))
 
     def on(self, machine: str) -> Study:
-        """The same Records as another machine's page sees them, for a sentence that names it."""
+        """The same Records as another machine's page would see them, for a sentence that names
+        it.
+        """
         return replace(self, machine=machine)
 
     @cached_property
@@ -177,7 +189,9 @@ class Study:
         return found[found["machine"].eq(self.machine)]
 
     def header(self) -> str:
-        """Return the line that says what a page speaks of: machine, versions, Records and days."""
+        """Return the line that says what a page speaks of: the machine, versions, how many Records
+        and from when.
+        """
         if self.frame.empty:
             return f"*No Record in {self.data.name}/ yet: run `make study`.*"
         every = cached_on_disk(
@@ -201,7 +215,9 @@ class Study:
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
-    """The machines of the points: gpu, devices (the most used), points; the richest first."""
+    """The machines of the points: gpu, devices (the most that a point used), points; the richest
+    first (GPUs, devices, points).
+    """
     ok = everywhere[everywhere["n"] > 0]
     table = ok.groupby("machine").agg(
         gpu=("device_type", lambda kinds: "cuda" in set(kinds)),
@@ -214,7 +230,8 @@ def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_study(records: str = "data", machine: str = "") -> Study:
-    """The study in the folder `records`, as a page of this machine sees it, or else of the richest.
+    """The study in the folder `records`, as a page of this machine sees it; of a machine that is
+    not there, the richest speaks.
 
     records: a folder as `--records` names one: of several kinds, or of Runs alone.
     """
@@ -234,7 +251,9 @@ def read_study(records: str = "data", machine: str = "") -> Study:
 
 
 def need(table: pd.DataFrame, what: str) -> pd.DataFrame:
-    """The table itself, if it has rows. Missing: it has none; the sentence says what is lacking."""
+    """The table itself, if it has rows. Missing: it has none; the sentence says what is not
+    there.
+    """
     if table.empty:
         raise Missing(f"{what} was not measured on this machine")
     return table

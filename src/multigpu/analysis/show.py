@@ -22,7 +22,9 @@ PAGE_MACHINE: list[str] = []
 
 @dataclass(frozen=True, repr=False)
 class Shown:
-    """A saved figure, table or answer as a cell or a page shows it; text: as a terminal does."""
+    """A saved figure, a table or an answer as a notebook cell or a page shows it; text: the same
+    for a terminal and for papermill's log.
+    """
 
     html: str
     text: str = ""
@@ -55,7 +57,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 class _Row(Formatter):
-    """Fills a template from a row: a column with `_low` and `_high` is an Estimate; none a dash."""
+    """Fills a template from one row: a column with `_low` and `_high` beside it is an Estimate; one
+    without a value is a dash.
+    """
 
     def __init__(self, row: Any) -> None:
         self.row = row
@@ -149,7 +153,9 @@ def table(
 
 
 def text(rows: pd.DataFrame, template: str) -> pd.Series:
-    """A text a row, for a heading or label: "{model}, {devices}" is "ResNet-50, two GPUs"."""
+    """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64,
+    two GPUs".
+    """
     return pd.Series(
         [_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()],
         index=rows.index,
@@ -211,7 +217,9 @@ def explorer_link(query: str, text: str) -> str:
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
-    """The Records that a page rests on, folded: those of these tables and all written figures."""
+    """The Records that a page rests on, folded: those of these tables and those behind all that it
+    has written; each leads to its point.
+    """
     keys = sorted(WRITTEN.union(*map(keys_in, tables)))
     if not keys:
         return Shown("<p>No Record.</p>")

@@ -58,7 +58,9 @@ def log_samples(
 
 
 def half_width(variance: Any, freedom: Any) -> Any:
-    """Half the width of a Student's t interval of a mean with this variance; NaN of NaN, 0 of 0."""
+    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN,
+    0 where it is 0.
+    """
     variance = np.asarray(variance, dtype=float)
     quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + LEVEL / 2)
     return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
@@ -81,7 +83,9 @@ def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -
 
 
 def mean_interval(values: Any) -> tuple[float, float]:
-    """The 95% interval of a mean (Student's t), in the values' unit; NaN of fewer than two."""
+    """The 95% interval of a mean (Student's t), in the unit of the values; NaN of fewer than
+    two.
+    """
     known = np.asarray(values, dtype=float)
     if known.size < 2:
         return math.nan, math.nan
@@ -90,7 +94,9 @@ def mean_interval(values: Any) -> tuple[float, float]:
 
 
 def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
-    """How likely an estimate is `excess` or more above the truth (Student's t); or NaN."""
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN
+    without a variance.
+    """
     excess, variance = (np.asarray(value, dtype=float) for value in (excess, variance))
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = special.stdtr(freedom, -excess / np.sqrt(variance))
@@ -98,7 +104,9 @@ def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
 
 
 def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
-    """How likely a ratio of mean squares is so large: of an F, or chi-squared over its freedom."""
+    """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F,
+    or of chi-squared over its freedom.
+    """
     if np.isscalar(other) and np.isinf(other):
         return special.chdtrc(freedom, ratio * freedom)
     return special.fdtrc(freedom, other, ratio)

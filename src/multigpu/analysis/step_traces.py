@@ -1,4 +1,5 @@
-"""Summarise traces of a placement inside one model: document 000's profile, and nvprof's table.
+"""Summarise traces of a placement inside one model: document 000's profile of a step, a row a
+traced Run, and nvprof's table.
 
 The profile is by the document's own definitions: a phase is from its first operation's start to its
 last one's end. Forward ends with the loss and backward begins with its gradient, on each GPU;
@@ -52,7 +53,9 @@ def forward_time(step: StepTrace) -> float | None:
 
 
 def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
-    """From a phase's first start to its last end over all replicas, s; 0 if none has it."""
+    """From the first start of a phase to its last end over all replicas, s; 0 where no replica has
+    it.
+    """
     first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (
         0.0,
         0.0,
@@ -90,7 +93,9 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
 
 
 def medians(trace: TraceSummary) -> dict[str, float]:
-    """`step_quantities` of a trace: medians over steps, NaN where one is; {} if one is unknown."""
+    """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step
+    is not known.
+    """
     found = [step_quantities(replicas) for replicas in steps_of(trace)]
     if all(found):
         return {name: float(np.median([one[name] for one in found])) for name in found[0]}
@@ -113,7 +118,9 @@ IDENTITY = (
 
 
 def trace_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN: none of the kind), measured by."""
+    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the
+    kind), and who measured it.
+    """
     rows = [_row(record, trace) for record, trace in traced(records)]
     table = pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
     return table.assign(boot=named_boots(table))
@@ -211,7 +218,9 @@ def trace_summary(record: Record) -> pd.DataFrame:
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), with key, first and last traced step."""
+    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last
+    traced step among all of the Run's.
+    """
     table, run = trace_summary(record), record.run
     first = (
         run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1

@@ -29,7 +29,9 @@ MARKERS = tuple(row["marker"] for row in _LOOKS if row["marker"])
 
 
 def look(placement: str) -> Look:
-    """How `placement` looks, by its row; else colour and marker follow from its name everywhere."""
+    """How `placement` looks, as its row says; without one colour and marker follow from its name,
+    the same on every page and machine.
+    """
     row = every_placement().get(placement)
     if row is not None and row.look is not None:
         return row.look

@@ -48,7 +48,9 @@ def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
 
 
 def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run, step and replica: key, step, rank, <phase>_s or NaN, what is counted."""
+    """A row a traced Run, step and replica: key, step, rank, <phase>_s (NaN where it is not known)
+    and what `StepTrace` counts.
+    """
     counts = [
         name for name in StepTrace.model_fields if name not in ("phases", "communication", "parts")
     ]
@@ -86,7 +88,9 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
 
 
 def _point(record: Record) -> Hashable:
-    """The same for a Run and its twin under the profiler, however many steps were timed."""
+    """The same for a Run and for that Run under the profiler, however many steps of each were
+    timed.
+    """
     alike = record.run.model_copy(
         update={"traced_steps": 0, "traced_from": None, "warmup_steps": 1, "timed_steps": 1}
     )
@@ -121,7 +125,9 @@ def phase_times(step: StepTrace) -> dict[Phase, float]:
 
 
 def step_time(replicas: Sequence[StepTrace]) -> float:
-    """From the first start to the last end over all replicas, s; consecutive steps may overlap."""
+    """From the first start to the last end over all replicas, s; consecutive steps may overlap, so
+    these need not add up to the window.
+    """
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
 
 
@@ -134,7 +140,9 @@ def passes_time(step: StepTrace) -> float | None:
 
 
 def passes_span(replicas: Sequence[StepTrace]) -> float | None:
-    """max_r e(r, backward) - min_r s(r, forward), s; None unless all replicas' passes are known."""
+    """max_r e(r, backward) - min_r s(r, forward), s; None unless every replica's forward and
+    backward are known.
+    """
     whole = all(
         "forward_backward" in step.phases or {"forward", "backward"} <= set(step.phases)
         for step in replicas
@@ -168,7 +176,9 @@ SAME_POINT = (
 
 
 def host_phases(placement: Placement) -> tuple[str, ...]:
-    """The phases in which the host works itself under this placement, not launching a device."""
+    """The phases in which the host itself works under this placement, instead of launching what a
+    device does.
+    """
     pulls = ("pull",) if "host" in (placement.variables, placement.embeddings) else ()
     return pulls + (("merge", "update") if placement.update == "host" else ())
 

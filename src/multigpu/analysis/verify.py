@@ -1,4 +1,5 @@
-"""Whether Records can be believed: by their schema, physics, key, and the commit that they name.
+"""Whether Records can be believed: each against its schema, its own physics, its key, and the
+commit that it names.
 
 `python -m multigpu verify [FOLDER]` reads a folder as its files have it, prints counts and
 offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a
@@ -42,7 +43,9 @@ KINDS: dict[str, type[Kept]] = {"run": Record}
 
 
 class Raw(NamedTuple):
-    """One Record: kind, folders above its own, where it lies; without text `fault` says why."""
+    """One Record: kind, the folders above its own below the root, and where it lies; text None:
+    `fault` says why.
+    """
 
     kind: str
     path: Path
@@ -61,7 +64,9 @@ class Raw(NamedTuple):
 
 
 def raw_records(root: Path) -> Iterator[Raw]:
-    """Every Record below a folder, all attempts, loose and packed; unreadable ones have a fault."""
+    """Every Record below a folder, all attempts, loose and packed; what cannot be read has a fault
+    and stops nothing.
+    """
     for folder, below, _ in os.walk(root):
         below.sort()
         place = Path(folder)
@@ -99,7 +104,9 @@ class Fault(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Counts of what was checked by kind of folder; what is wrong; what is excepted, by commit."""
+    """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
+    by commit and fault.
+    """
 
     checked: Counter[str]
     faults: list[Fault]
@@ -163,7 +170,9 @@ def verify(
 
 
 def _read(raw: Raw, usual: dict[Path, type[Kept]]) -> tuple[Any, list[Fault]]:
-    """The Record, or None and why. usual: folder -> its Records' kind so far, tried first."""
+    """The Record, or None and why it is none. usual: folder -> the kind that its Records had so
+    far, as which one is read quickest.
+    """
     if raw.text is None:
         return None, [Fault(raw, "cannot be read", raw.fault)]
     with contextlib.suppress(ValueError):
@@ -224,7 +233,9 @@ def highest_clocks(records: Iterable[Record]) -> dict[str, int]:
 
 @lru_cache
 def history() -> Mapping[str, datetime] | None:
-    """When each commit was made, by its first seven digits and its tree; None without git."""
+    """When each commit of this repository's history was made, by its first seven digits and by what
+    git calls its package; None without git.
+    """
 
     def told(*words: str, given: str = "") -> list[str]:
         return subprocess.run(
@@ -251,7 +262,9 @@ def history() -> Mapping[str, datetime] | None:
 
 
 def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:
-    """The faults that no exception allows, and counts of the others; ValueError: a bad row."""
+    """The faults that no row of exceptions allows, and how many of the others there are by (commit,
+    fault); a ValueError for a bad row.
+    """
     allowed, left, excepted = Counter[tuple[str, str]](), list[Fault](), Counter[tuple[str, str]]()
     for row in csv.DictReader(path.read_text().splitlines()) if path and path.exists() else ():
         if row["fault"] not in FORGIVEN or not row["why"]:

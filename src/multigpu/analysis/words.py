@@ -1,4 +1,6 @@
-"""Fields and points in words: what a field says of a point, how it was done, which job it did."""
+"""Fields and points in words: what a Run's field says of a point, how a placement was carried out,
+which job it did.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +118,9 @@ def way_words(row: Any) -> str:
 
 
 def job_words(row: Any) -> str:
-    """Describe a point's job: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
+    """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
+    4 GPUs".
+    """
     said = {
         name: field_words(name, row[name])
         for name in (

@@ -40,7 +40,9 @@ COMMANDS: PluginRegistry[Command] = PluginRegistry("commands", Command)
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad input ends with one sentence and without the usage above it: `--help` prints that."""
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help`
+    prints that.
+    """
 
     def parse_known_args(  # type: ignore[override] # its two ways to be called are one
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -66,7 +68,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def seconds(text: str) -> float:
-    """A span of time on a command line; else argparse's error: a sentence and exit code 2."""
+    """A span of time on a command line; of any other text argparse's error, which argparse turns
+    into a sentence and exit code 2.
+    """
     with suppress(ValueError):
         if 0 < (found := float(text)) <= MOST_S:
             return found
@@ -146,7 +150,9 @@ def add_everywhere(parser: argparse.ArgumentParser, default: Any) -> None:
 
 
 def answered(run: Callable[Words, int]) -> Callable[Words, int]:
-    """The command; failures are a sentence and an exit code: 2 bad input, 1 a dead launcher."""
+    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a
+    launcher that died.
+    """
 
     @wraps(run)
     def answer(*words: Words.args, **more: Words.kwargs) -> int:
@@ -175,7 +181,9 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
 
 
 def parse_counts(text: str | None) -> list[int]:
-    """Device counts from "1,2,4", or a ValueError; without a text those of `devices_here`."""
+    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can
+    measure (`devices_here`).
+    """
     if text is None:
         return devices_here()
     for part in text.split(","):

@@ -1,4 +1,6 @@
-"""Report what this machine can run, what is missing, and what each missing part is for."""
+"""Report what this machine can run, what is missing, and what each missing part would be needed
+for.
+"""
 
 import argparse
 import contextlib
@@ -114,7 +116,9 @@ def fused_lines() -> Iterator[str]:
 
 
 def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> list[str]:
-    """Return how each two GPUs are linked, and which pass through the host what they exchange."""
+    """Return how each two GPUs are linked, and which cannot read each other's memory: what these
+    exchange passes through the host.
+    """
     pairs = list(combinations(range(len(links)), 2))
     if not pairs:
         return []
@@ -132,7 +136,9 @@ def most_clock_mhz(index: int) -> int:
 
 
 def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> list[str]:
-    """Return each GPU's clock, of what it can, and which of them is slowed or shared now."""
+    """Return at what clock each GPU is, of what it can, and which of them is slowed or shared
+    now.
+    """
     seen = {place: look for place, look in enumerate(looks) if look}
     return said("clocks", seen=seen, most_mhz=most_mhz)
 
@@ -144,7 +150,9 @@ def port_lines() -> list[str]:
 
 
 def diagnose(store: RecordStore) -> Iterator[str]:
-    """Lines for a person: devices, frameworks, what can run, what is missing, Records there."""
+    """Lines for a person: devices, frameworks, what can run, what is missing, which Records are
+    there.
+    """
     machine = this_machine()
     yield f"machine     {machine.name}"
     yield f"CPU         {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"

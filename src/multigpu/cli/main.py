@@ -1,4 +1,6 @@
-"""The command line, `python -m multigpu COMMAND ...`, and which function, loaded late, does it."""
+"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it,
+loaded when it is asked for.
+"""
 
 import argparse
 import pkgutil

@@ -1,4 +1,6 @@
-"""The commands `measure`, `study`, `ceilings`: which Runs, in a budget, and how."""
+"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of
+them, and how they are measured.
+"""
 
 import argparse
 import os
@@ -27,7 +29,9 @@ from multigpu.writing import naming
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's; of an own model with the jobs there."""
+    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that
+    lie beside them.
+    """
     root = paths.kind_in(Path(arguments.records)) if arguments.records else paths.RUNS
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)
@@ -35,7 +39,9 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:
-    """As `store_of`, to read what is there; ValueError: a folder named is not there, not empty."""
+    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there:
+    it would pass for an empty one.
+    """
     for option in ("records", "hosts", "synchrony", "training"):
         named = getattr(arguments, option, None)
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
@@ -151,7 +157,9 @@ def measure_command(arguments: argparse.Namespace) -> int:
 def _standing(
     arguments: argparse.Namespace, planned: Sequence[Planned]
 ) -> tuple[set[tuple[Run, int]], float | None]:
-    """(Run, repeat) that have Records here and are not tried again; this machine's pace."""
+    """(Run, repeat) of Records that measuring here would find, and would not try again; and what
+    this machine takes of the estimates.
+    """
     found = [
         record
         for record in store_of(arguments).of(this_machine().name)

@@ -12,7 +12,9 @@ measured_again = lazy("multigpu.analysis.measured_again:measured_again")
 
 
 def verify_command(arguments: argparse.Namespace) -> int:
-    """Whether Records can be believed: files that are none, and what each says against itself."""
+    """Whether Records can be believed: every file that is none, and what each Record says against
+    itself and others.
+    """
     named = arguments.folder or arguments.records
     root = Path(named) if named else paths.DATA
     if not root.is_dir():

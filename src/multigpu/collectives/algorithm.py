@@ -28,7 +28,8 @@ class Transport:
         self.sent_bytes: Counter[Link] = Counter()
 
     def exchange(self, sends: Messages, receives: Messages) -> None:
-        """Send and receive all at once; returns when they may be used (on a GPU: by later work).
+        """Send and receive all of these at once; returns when they may be used (on a GPU: by work
+        enqueued later).
 
         Messages between two processes arrive in the order of their lists. An exchange may wait for
         the matching exchanges of its peers, so an algorithm may not rely on buffering.
@@ -57,11 +58,13 @@ class Transport:
 class Cost:
     """Of one all-reduce, by formula or as counted.
 
-    latency_terms: messages that follow each other on the longest path; an exchange counts once.
+    latency_terms: messages that must follow each other on the longest path; those of one exchange
+        count once.
     busiest_link_bytes: most bytes from one process to one other.
     busiest_way_bytes: most bytes that one process sends, or that one process receives: what a
         full-duplex link to it carries one way.
-    busiest_port_bytes: most bytes that a process sends and receives together. total_bytes: all.
+    busiest_port_bytes: most bytes that one process sends and receives together. total_bytes: of all
+        links.
 
     Document 002 compares 2N(P-1) for a central server with 2N(P-1)/P for a ring. The first adds up
     both directions of the server's link (`busiest_port_bytes`), the second only what a process
@@ -91,14 +94,17 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
 class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
-    run: on a flat tensor, in place, for P > 1. wire: the type of elements as they travel.
+    run: on a flat tensor, in place, for P > 1. wire: the type in which elements travel, if not
+        their own.
     formula: of N and P > 1, the cost of one call on N bytes; exact where the elements divide by the
         number of parts (P, or a power of two for recursive halving). Elsewhere latency terms and
         total are exact, a busiest figure is off by at most 2P elements.
-    serial: of N and P, the bytes that must follow each other, unless the busiest process's do.
+    serial: of N and P, the bytes that must follow each other, where that is not what the busiest
+        process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one
-    process and copied, or by all from the same values in the order of ranks: replicas cannot drift.
+    process and copied, or by every process from the same values in the order of ranks. So replicas
+    cannot drift apart.
     """
 
     name: str

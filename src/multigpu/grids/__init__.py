@@ -41,7 +41,9 @@ Row = Planned[Run]  # one point of a file
 
 
 def entries_of(row: Row) -> list[Planned]:
-    """The entries of a grid that a point stands for: itself, and its traced twin if asked for."""
+    """The entries of a grid that a point stands for: itself, and its traced twin where one is asked
+    for.
+    """
     steps = row.settings.trace
     return [row, Planned(traced(row.run, steps), row.cost_s)] if steps else [row]
 
@@ -52,7 +54,9 @@ def traced(run: Run, steps: int) -> Run:
 
 
 def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> list[Row]:
-    """Every point of a file, as `expand`. asked_only: leave out those on no count of `counts`."""
+    """Every point of a file, as `expand`. asked_only: leave out those on other numbers of devices
+    than `counts`.
+    """
     rows = expand(path, RUNS, counts)
     return [
         row
@@ -74,7 +78,9 @@ def grid_file(name: str) -> Path | None:
 
 
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
-    """The entries of the grid of this name (`grid_file`) at these device counts, each once."""
+    """The entries of the grid of this name (`grid_file`) at these numbers of devices, each once
+    (`each_once`).
+    """
     return each_once(
         entry
         for row in read_rows(grid_file(name) or Path(name), counts, asked_only=True)
@@ -112,7 +118,9 @@ def default_grid() -> str:
 
 
 def devices_here() -> list[int]:
-    """Device counts that this machine can measure: `device_counts` of its GPUs, or 2 processes."""
+    """Device counts that this machine can measure: 1, 2, 4, 8 up to its GPUs; without any, up to
+    two CPU processes.
+    """
     return device_counts(gpu_count() or min(2, this_machine().cores))
 
 

@@ -50,7 +50,9 @@ class Kind(Generic[Built]):
         return {name: fields.get(name, self.fields[name].default) for name in names}
 
     def has(self, fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-        """Whether the fields, or else their defaults, have these values; a list: any of its."""
+        """Whether the fields, or else their defaults, have these values; a list means any of
+        its.
+        """
         own = self.filled(fields, wanted)
         return all(
             own[name] in (value if isinstance(value, list) else [value])
@@ -72,7 +74,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a file of YAML; a ValueError that begins with its name if it cannot be read."""
+    """Parse a file of YAML; a ValueError that begins with its name if it cannot be read, or is no
+    YAML.
+    """
     if "\0" in str(path):
         raise ValueError(f"{str(path)!r} cannot be read: no name of a file holds a NUL")
     try:
@@ -84,7 +88,9 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The question and the entries of a file, common fields filled in; ValueError: it has none."""
+    """The question and the entries of a file, what they have in common filled in; a ValueError
+    names a file without any.
+    """
     content = read_yaml(path)
     if content is None:
         raise ValueError(
@@ -128,7 +134,9 @@ def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterato
 def _combinations(
     entry: Mapping[str, Any], kind: Kind[Any], counts: Sequence[int], where: str
 ) -> Iterator[dict[str, Any]]:
-    """Every choice of one value from each list; bundles come first, then the entry's fields."""
+    """Every choice of one value from each list; bundles are expanded first, and their fields go
+    before the entry's own.
+    """
     axes: list[list[dict[str, Any]]] = []
     for name, value in entry.items():
         words = kind.lists.get(name, {})

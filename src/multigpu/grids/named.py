@@ -154,7 +154,8 @@ def fed_s(run: Run) -> float:
 
 def launches_s(run: Run) -> float:
     """Estimate document 000's model: a start, and launches by the cores (TensorFlow builds a loop's
-    graph in 6 s, and a step on four H200s in 0.35 s; PyTorch launches 37 K kernels a replica).
+    graph in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37
+    thousand kernels a replica).
     """
     tensorflow, loop = run.framework == "tensorflow", run.recurrence == "stepwise"
     start = (8.0 if tensorflow else 2.5) + (
@@ -168,7 +169,9 @@ def launches_s(run: Run) -> float:
 
 
 def on_host_s(run: Run) -> float:
-    """Cores read, merge and write the host's variables; a batch is gathered there by pieces."""
+    """Variables on the host are read, merged and written by its cores; one global batch is gathered
+    there piece by piece.
+    """
     host = {"exp1": 2.5, "exp2": 3.5, "exp3": 1.5}.get(run.placement, 0.0) * (
         1.0 if run.model == "nmt000" else 0.4
     )

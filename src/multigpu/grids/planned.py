@@ -1,4 +1,6 @@
-"""Plan points of a grid, of any kind of experiment: what they cost, and what a budget allows."""
+"""Plan points of a grid, of any kind of experiment: what they may cost, and what a budget
+allows of them.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ KNOWN_AT_LEAST = 5  # points, before a pace is told
 
 
 def launches_of(repeats: int, first: Sequence[int] = LAUNCH_OF_REPEAT) -> tuple[int, ...]:
-    """The launch of each of so many repeats, as headline points have them; then a launch each."""
+    """The launch of each of so many repeats, as headline points have them; those beyond the first
+    ones have a launch each.
+    """
     return (*first, *range(max(first) + 1, max(first) + 1 + repeats))[:repeats]
 
 
 class Override(Data):
-    """Other settings for points with these fields (a list: any of it): seconds more, launches."""
+    """Other settings for the points that have these fields (a list: any of its values): seconds
+    more, or other launches.
+    """
 
     where: dict[str, Any]
     more_s: float = 0.0
@@ -45,12 +51,15 @@ class EntrySettings(Data):
 
     question, reason: what the points are to answer, and why these; for readers.
     cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
-        million of its parameters add to it; cost: what else does, by the name of an estimate.
+        million of its parameters add to it; cost: what else does, by the name of an estimate of its
+        kind.
     when: names of conditions of its kind that points must meet.
     whatever_devices: points stay in a grid that is measured on other numbers of devices.
-    repeats: how often each point is measured, as headline points are; or launches: of each repeat.
+    repeats: how often each point is measured, over launches as headline points are; or launches:
+        which launch measures each repeat.
     first_repeat: the number of the first (`Planned`).
-    only, without: combinations kept, and left out: those with all fields of one of these.
+    only, without: combinations that are kept, and left out: those that have all fields of one of
+        these.
     trace: so many further steps of a twin of the point are traced (true: three). compare: whether a
         batch sets committed Records beside it.
     """
@@ -89,7 +98,8 @@ class Planned(Generic[Built]):
     """A point of a grid: what is measured, of any kind of experiment, the seconds that one
     measurement of it may cost, and which launch measures each repeat.
     first_repeat: the number of the first: beyond those of other grids where a point is measured
-        again beside what is compared with it. settings: of its entry. where: that entry, if told.
+        again beside what is compared with it. settings: of its entry in a file. where: that entry,
+        for messages.
     """
 
     run: Built
@@ -111,7 +121,9 @@ class Planned(Generic[Built]):
         ]
 
     def repeated(self, times: int) -> Self:
-        """The entry with so many repeats: a headline point's first, or those it would have."""
+        """The entry with so many repeats: the first of a headline point, or those that a screening
+        point would have as one.
+        """
         return replace(
             self,
             launches=launches_of(times, self.launches if len(self.launches) > 1 else FEWEST),
@@ -120,7 +132,9 @@ class Planned(Generic[Built]):
 
 
 def each_once(planned: Iterable[Entry]) -> list[Entry]:
-    """The entries, a Run that several declare where it first stands, with its most repeats."""
+    """The entries, a Run that several declare where it first stands, and repeated if any of them
+    repeats it.
+    """
     found: dict[tuple[Any, int], Entry] = {}
     for entry in planned:
         at = (entry.run, entry.first_repeat)
@@ -140,7 +154,9 @@ def cost_s(planned: Sequence[Planned]) -> float:
 
 
 def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
-    """Seconds of the grid's measured points, starts aside, over what it says; None of too few."""
+    """Seconds that the grid's measured points took, by (Run, repeat) without their launch's start,
+    over what it says; None of too few.
+    """
     every = [
         (spent_s.get((point.run, point.repeat)), entry.cost_s)
         for entry in planned
@@ -190,7 +206,9 @@ def having(
     fields: Mapping[str, object],
     value: Callable[[Any, str], object] = lambda entry, name: getattr(entry.run, name),
 ) -> list[Entry]:
-    """The entries with these values in their fields (by `value`); ValueError: none has."""
+    """The entries that have these values (`value` gives an entry's) in their fields; a ValueError
+    if none has.
+    """
     chosen = [
         entry
         for entry in planned

@@ -28,9 +28,12 @@ class Batch:
     """One replica's shard of one step, the `rank`th of `len(loss_terms)`.
     arrays: name -> array (integers int64, images float32, NCHW) or `Draw`. Images of uint8 are
         pixels of 0 .. 255, NHWC, which the engine normalises on its device (`Run.image_dtype`).
-    units: words, images or rows of reviews as documents count them; padded_units: with padding.
-    loss_terms: of each shard of this step, the terms that its loss sums (words, images, rows).
-    lookups: of each shard of this step, embedding variable -> rows it looks up, padding included.
+    units: words, images or rows of reviews as the documents count them (padding left out);
+        padded_units: with padding.
+    loss_terms: of every shard of this step, how many terms its loss sums (target words, images,
+        rows).
+    lookups: of every shard of this step, embedding variable -> how many rows it looks up, padding
+        included.
     """
 
     arrays: dict[str, np.ndarray | Draw]
@@ -72,9 +75,11 @@ class Source(ABC):
     no messages.
     label: how tables name this input. fingerprint: SHA-256 over what determines the data: the law
         and its seed, or files and vocabulary.
-    period: after how many steps batches repeat, and may stay on a device; None if they do not.
+    period: after how many steps batches repeat, so that an engine may keep them on its device; None
+        if they do not.
     capacity: embedding variable -> the most rows that one shard of any step looks up.
-    steps_per_epoch: global batches until every item of its data set was read; None: no epochs.
+    steps_per_epoch: global batches after which every item of its data set has been read; None: it
+        has no epochs.
     count: items of its data set, which `items` names; None: it does not.
     """
 
@@ -111,7 +116,8 @@ class Feeding(ABC, Generic[Given]):
     on the devices with `mode` None.
     mode: "arrays", "strings": copied when the step asks. "pipeline": one step ahead, by another
         thread (also where nothing repeats).
-    ranks: of the shards of one step. waits: step -> seconds until the host had its batch, if any.
+    ranks: of the shards of one step. waits: step -> seconds until the host had what the step is
+        given; empty where that is kept.
     """
 
     ranks: tuple[int, ...]

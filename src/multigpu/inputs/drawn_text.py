@@ -1,4 +1,5 @@
-"""Inputs of the translation workload that are drawn: sentences of one length or document 000's.
+"""Inputs of the translation workload that are drawn: synthetic sentences, of one length or of
+document 000's lengths.
 
 Whatever makes a Source here raises ValueError, one sentence, where the Run names files, or asks for
 what the input has not.
@@ -119,7 +120,8 @@ class DrawnText(Source):
     """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special
     entries, by (seed, step, rank) alone. Under batching "shared" all ranks take the buckets that
     rank 0 draws, under "fixed" every sentence draws its own.
-    words: of every sentence and side; None: by the law. means: each has its bucket's mean length.
+    words: of every sentence and side; None: drawn by the law. means: every sentence has its
+        bucket's mean length instead.
     """
 
     period: int
@@ -191,7 +193,9 @@ def lengths_000(run: Run, model: Model) -> DrawnText:
 
 
 def bucket_means_000(run: Run, model: Model) -> DrawnText:
-    """As `lengths_000`, but a bucket's sentences have its mean length: no padding, six shapes."""
+    """As `lengths_000`, but all sentences of a bucket have its mean length: nothing is padded, and
+    there are six shapes of shards.
+    """
     refuse_fields(run)
     if run.batching == "fixed":
         raise ValueError(

@@ -1,4 +1,5 @@
-"""Encoded images as training reads them: JPEG decoded, cropped at random, scaled, flipped.
+"""Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled,
+flipped, normalised.
 
 What happens to each image is planned from (seed, epoch, item), the same whoever decodes, and in
 both frameworks (whose ways to scale differ in the last bits). Where no images are at hand, files

@@ -44,7 +44,9 @@ def fingerprint(*parts: object) -> str:
 
 
 def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes, unpacked of a .gz. OSError; damaged: BadGzipFile, EOFError, zlib.error."""
+    """The file's bytes; of a .gz, those packed in it. OSError; as a damaged .gz is read:
+    gzip.BadGzipFile, EOFError, zlib.error.
+    """
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -55,7 +57,9 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content, unpacked; read once while size and time stay (`open_content`)."""
+    """sha256 of a file's content, unpacked if it is a .gz; read once while size and time of change
+    stay. Raises as `open_content`.
+    """
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(f"{path} is no file but a pipe, whose reading might never end")

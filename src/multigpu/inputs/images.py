@@ -25,7 +25,9 @@ TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 
 
 class DrawnRows(Source):
-    """Rows that the engine draws: N(0, 1) numbers (`array`), uniform labels. law: fingerprinted."""
+    """Rows that the engine draws: N(0, 1) numbers (`array`: their name), uniform labels; one batch
+    a shard. law: enters the fingerprint.
+    """
 
     label = "synthetic"
     period = 1

@@ -44,8 +44,10 @@ def split_catalogs(
 ) -> tuple[list[int], list[int], list[str]]:
     """Lines of the corpus, from 0, to train on and held out, and the held-out catalogs. Held-out
     pairs share no side with a training line.
-    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line, last_line (from 1).
-    package: keep the catalogs of one only; ValueError: nothing is left to train on or hold out.
+    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from
+        1).
+    package: keep the catalogs of one only; one that leaves nothing to train on or to hold out is a
+        ValueError.
     """
     kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
     for place, row in enumerate(rows):

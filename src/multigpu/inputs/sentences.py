@@ -21,7 +21,9 @@ _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
 
 
 def words(sentence: str) -> list[str]:
-    """A sentence's words: runs of letters, digits, _; `<unk>`; signs. "don't -": don ' t -."""
+    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other
+    sign. "don't --stop": don ' t - - stop.
+    """
     return _WORD.findall(sentence)
 
 
@@ -40,7 +42,9 @@ class Vocabulary:
 
 
 def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
-    """The `limit` - 3 most frequent words (ties by alphabet) and special entries; or ValueError."""
+    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries;
+    no room for a word is a ValueError.
+    """
     if limit <= len(SPECIAL):
         raise ValueError(
             f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)}"
@@ -58,7 +62,9 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in one flat array: ids (words,) int32; starts (sentences + 1,) int64, and end."""
+    """Sentences in one flat array, ids: (all words,), int32; starts: (sentences + 1,), int64, where
+    each begins and the last ends.
+    """
 
     ids: np.ndarray
     starts: np.ndarray

@@ -27,7 +27,9 @@ LEAST_MARGIN = 0.25
 
 
 class Teacher:
-    """The planted network for images of `channels` colours, by its seed. images: set the scale."""
+    """The planted network for images of `channels` colours, its weights a function of the seed.
+    images: the scale of all others.
+    """
 
     def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])

@@ -1,4 +1,5 @@
-"""Inputs of the transformers: sequences of tokens, each to be told from those before it.
+"""Inputs of the transformers: sequences of tokens, of which each is to be told from those before
+it.
 
 Whatever makes a Source here raises ValueError, one sentence, where the Run names files or asks for
 what the input has not.

@@ -118,7 +118,8 @@ def batch_norm(
     pool: list[int],
     twice: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation as x's.
+    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what
+    they are, x's own.
 
     weight, bias: (C,) in the exact type. after: added to what is normalised; like x, or None.
     mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether
@@ -161,7 +162,9 @@ def batch_norm_backward(
     relu: bool,
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of what was added (empty: none), of weight and bias. more: of y again."""
+    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias.
+    more: that of y's second use.
+    """
     with torch.autocast(x.device.type, enabled=False):
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)
@@ -206,7 +209,9 @@ batch_norm.register_autograd(_differentiate, setup_context=_setup)
 
 
 class SecondUse(torch.autograd.Function):
-    """A `batch_norm` result whose gradient goes to the stand-in, for the kernel to add both."""
+    """A result of `batch_norm` once more, whose gradient goes to the stand-in beside it: the kernel
+    that needs both adds them up.
+    """
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, stand_in: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ def incoming(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """The gradient of a tile of outputs; of pooled ones, over windows whose largest each is."""
+    """The gradient of a tile of outputs; of those that were pooled, the sum over all windows whose
+    largest each is.
+    """
     if POOL:
         pixel = start.to(tl.int32) + row
         r, c = pixel // width % height + TOP, pixel % width + LEFT
@@ -101,7 +103,9 @@ def gradient_sums(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """The gradients of weight and bias; in `dz`, where AFTER adds something, that of the sum."""
+    """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of
+    that sum.
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
@@ -206,7 +210,9 @@ def gradients(
     CHANNELS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Gradient of x from the outputs' and its sums, last rows first; RELU: mask it first."""
+    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that
+    gradient must be masked first.
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels

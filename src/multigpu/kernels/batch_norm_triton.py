@@ -21,7 +21,9 @@ COUNTS = ("rows", "tiles", "shares")
 
 @triton.jit
 def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr):
-    """Normalise by x's distance from the mean: rounded before it is compared, as libraries do."""
+    """Normalise, given how far x is apart from the mean: rounded before it is compared, as the
+    library does.
+    """
     z = apart * scale + bias + after
     if RELU:
         z = tl.where(z < 0.0, 0.0, z)  # no number stays none
@@ -30,7 +32,9 @@ def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr
 
 @triton.jit
 def whose(channels, CHANNELS: tl.constexpr):
-    """Which channels and rows a program works on: programs beside each other share rows."""
+    """Which channels and which share of the rows a program works on: programs beside each other
+    share rows.
+    """
     blocks = tl.cdiv(channels, CHANNELS)
     program = tl.program_id(0)
     return program % blocks, program // blocks
@@ -196,7 +200,9 @@ def normalise_pool(
     CHANNELS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """The largest of each window that `normalise` would write, and in `taps` where (the first)."""
+    """The largest of each window of what `normalise` would write, and in `taps` which of the
+    window's places that is (the first).
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels

@@ -87,7 +87,8 @@ def lstm(
     """One layer over all positions.
 
     x: (T, B, n). h0, c0: (B, n), the second in the exact type, as the next three are.
-    kernel: (2, 4 n, n), of inputs and outputs, gates i f g o. bias, more_bias: (4 n,), added up.
+    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o. bias, more_bias: (4
+        n,), added up.
     lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
     beside: how many such layers run at once on other streams, this one counted: they share the GPU.
     products: (T, B, 4 n), never read: takes the gradient of the gates' products in place of
@@ -130,7 +131,9 @@ def lstm_backward(
     lengths: Tensor | None,
     beside: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `lstm`'s first three results: products (T, B, 4 n), x, h0; c0 and bias exact."""
+    """Gradients of `lstm` for its first three results': of the products (T, B, 4 n), x, h0, and, in
+    the exact type, c0 and bias.
+    """
     with torch.autocast(gates.device.type, enabled=False):
         dy, dh, dc = dy.to(gates.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous()
         if lengths is not None:  # a sentence's last state is its output at its end

@@ -19,7 +19,8 @@ PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 
 class Ceilings(Data):
     """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
-    matmul: precision -> one value a device. memory: bytes read and written by a copy inside.
+    matmul: precision -> one value a device. memory: bytes read plus written by a copy within the
+        device.
     host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way,
         one pair at a time.
     """
@@ -50,7 +51,9 @@ def read_ceilings(records: Path) -> list[Ceilings]:
 
 
 def measure_ceilings(records: Path) -> Path:
-    """Measure the ceilings in an own process; ValueError: no GPU; RuntimeError: how it failed."""
+    """Measure this machine's ceilings in a process of their own; a ValueError: there is no GPU, a
+    RuntimeError says how it failed.
+    """
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
     with machine_lock():

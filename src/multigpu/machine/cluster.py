@@ -17,7 +17,9 @@ CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
 
 
 class Cluster(Data):
-    """The hosts of a launch, `per_host` processes on each. network: links in words; link: short."""
+    """The hosts of a launch, `per_host` processes on each. network: the links in words. link: the
+    same as a short word for folders.
+    """
 
     hosts: int = Field(ge=1)
     per_host: int = Field(ge=1)

@@ -1,4 +1,6 @@
-"""A lane: part of a machine that measures beside other parts. Imports no framework."""
+"""A lane: the part of one machine that measures Runs while other parts measure others. Imports no
+framework.
+"""
 
 import json
 import os
@@ -39,20 +41,26 @@ class Place:
 
 
 def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
-    """The lane of this process, or of this environment; None: the whole machine is its own."""
+    """The lane of this process, or of those with this environment; None: the whole machine is its
+    own.
+    """
     text = environment.get(LANE_VARIABLE)
     return Lane.model_validate(json.loads(text)["lane"]) if text else None
 
 
 def visible_gpus(text: str | None, found: int) -> list[str]:
-    """The GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them (`text`; None: unset)."""
+    """The names of the GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them (`text`;
+    None: it is not set).
+    """
     if text is None:
         return [str(number) for number in range(found)]
     return [name.strip() for name in text.split(",") if name.strip() not in ("", "-1")][:found]
 
 
 def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> list[int]:
-    """The cores, neighbours in a socket, and within it the hardware threads of one core."""
+    """The cores so that those of one socket, and within it the hardware threads of one core, are
+    neighbours.
+    """
 
     def place(core: int) -> tuple[int, int, int]:
         folder = root / f"cpu{core}" / "topology"
@@ -67,7 +75,9 @@ def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu"))
 
 
 def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int]) -> list[Place]:
-    """So many lanes of `devices` adjacent GPUs (None: CPUs), equal cores; ValueError: too few."""
+    """So many lanes of `devices` adjacent GPUs (None: on CPUs) and an equal share of the cores
+    each; a ValueError: there are too few.
+    """
     order = in_order(cores)
     if gpus is not None and count * devices > len(gpus):
         raise ValueError(

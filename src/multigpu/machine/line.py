@@ -22,7 +22,9 @@ class Line(Connection):
 
 
 def line_of(found: socket.socket, silence_s: float | None = None) -> Line:
-    """The socket as a line, broken (TimeoutError) when no probe is answered for so long."""
+    """The socket as a line. The kernel breaks it (TimeoutError) if the other end answers none of
+    its probes for so long, as a cut cable.
+    """
     options = {"TCP_NODELAY": 1}
     if silence_s is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -49,7 +51,9 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
 
 
 def limit(line: Connection, seconds: float) -> None:
-    """Let waits for the other end fail with an OSError after so long (0: never), even midway."""
+    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the
+    middle of a message too.
+    """
     with socket.socket(fileno=os.dup(line.fileno())) as same:
         same.setsockopt(
             socket.SOL_SOCKET,

@@ -1,4 +1,6 @@
-"""Hold a launch's locks here: its turn, and folders, gone if it was killed. No framework."""
+"""Hold a launch's locks on its machine: its turn, and folders, of which none is left of one that
+was killed. Imports no framework.
+"""
 
 import contextlib
 import fcntl
@@ -68,7 +70,9 @@ def holder(text: str) -> str:
 
 @contextlib.contextmanager
 def machine_lock() -> Iterator[None]:
-    """This machine for one sweep and all that it starts; waits, with a sentence, for another."""
+    """This machine for one sweep, and all that the sweep starts, until it is left. Waits, with a
+    sentence, while another sweep has it.
+    """
     if LOCK_HOLDER_VARIABLE in os.environ:
         yield
         return

@@ -1,4 +1,6 @@
-"""The machine a Run ran on: what it is (once a Record) and its state then (clocks, power)."""
+"""The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power,
+temperature).
+"""
 
 import contextlib
 import hashlib
@@ -41,7 +43,8 @@ EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
 class Machine(Data):
     """The facts of a machine that do not change while a sweep runs; links: as the driver says.
-    hosts, processes_per_host, network: of several hosts as one machine; all else is one of them's.
+    hosts, processes_per_host, network: of several hosts that are one machine (`machine.cluster`);
+        all else is of one of them.
     """
 
     name: str
@@ -95,7 +98,9 @@ def find_nvml() -> Any:
 
 
 def gpu_count() -> int:
-    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured); imports no framework."""
+    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a
+    framework.
+    """
     nvml = find_nvml()
     return len(
         visible_gpus(
@@ -137,7 +142,9 @@ def _cpu_model() -> str:
 
 
 def peers(i: int, j: int, how: str) -> bool | None:
-    """Whether GPU i has this access to GPU j's memory ("NVLINK", "READ"); None: no answer."""
+    """Whether the driver says that GPU i has this access to GPU j's memory ("NVLINK", "READ"); None
+    where it does not answer.
+    """
     try:
         nvml = find_nvml()
         status = nvml.nvmlDeviceGetP2PStatus(
@@ -150,7 +157,9 @@ def peers(i: int, j: int, how: str) -> bool | None:
 
 @cache
 def this_machine() -> Machine:
-    """This host, or hosts that are one machine; also in a lane it is the whole machine."""
+    """This host, or the hosts that are one machine if the launcher said so; a process in a lane is
+    told of the whole machine.
+    """
     if told := os.environ.get(LANE_VARIABLE):
         return Machine.model_validate(json.loads(told)["machine"]).model_copy(
             update={"environment": telling_environment()}
@@ -166,7 +175,9 @@ def cores_here() -> int:
 
 
 def threads_for(processes: int, host_cores: int | None = None) -> int:
-    """Threads of each of so many processes: an even share of a host's cores (or `host_cores`)."""
+    """Threads of each of so many processes: they share a host's cores (a lane's) evenly, or the
+    `host_cores` of them that they may use.
+    """
     machine, here = this_machine(), cores_here()
     cores = min(here, host_cores or here)
     return max(1, cores // min(processes, machine.processes_per_host or processes))
@@ -195,7 +206,9 @@ def confine(host_cores: int | None) -> None:
 
 @cache
 def this_host() -> Machine:
-    """Describe this host, named by what determines speed: equal ones share a folder of Records."""
+    """Describe this host. Its name is made of what determines speed, so that equal machines share
+    one folder of Records.
+    """
     nvml, count = find_nvml(), gpu_count()
     handles = [gpu_handle(i) for i in range(count)]
     # NVML cannot find every one that this process may use: a MIG device say
@@ -234,7 +247,9 @@ def telling_environment() -> dict[str, str]:
 
 @cache
 def this_boot() -> str:
-    """Which start of this host it is: letters that the kernel drew then; "" if it is silent."""
+    """Which start of this host it is: a few letters of what the kernel drew at random then; ""
+    where it does not say.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -242,7 +257,9 @@ def this_boot() -> str:
 
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
-    """Clocks, power, temperature of a GPU now; None without NVML, or if it cannot tell which."""
+    """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot
+    tell which GPU it is.
+    """
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -256,7 +273,9 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 
 def total_energy_j(index: int) -> float | None:
-    """NVML's energy counter of one GPU, J, or None. Differences below 10 s are unreliable."""
+    """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s
+    are not trustworthy.
+    """
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -277,7 +296,9 @@ def versions() -> dict[str, str]:
 
 
 def framework_version(framework: str, installed: Mapping[str, str] | None = None) -> str:
-    """A framework's version in keys, "none" if missing; of what is `installed` (None: here)."""
+    """The version that enters a Record's key, "none" if the framework is missing; of what is
+    `installed` (None: of this computer).
+    """
     found = versions() if installed is None else installed
     names = ("torch",) if framework == "torch" else ("tensorflow", "tensorflow-cpu")
     return next((found[name] for name in names if name in found), "none")
@@ -285,7 +306,9 @@ def framework_version(framework: str, installed: Mapping[str, str] | None = None
 
 @cache
 def source_state() -> tuple[str, bool]:
-    """(commit, is the tracked tree clean); without git the environment's, or ("unknown", False)."""
+    """(commit, whether the tracked tree was clean); where git is absent, what the environment says,
+    else ("unknown", False).
+    """
     try:
         here = Path(__file__).parent
         commit = subprocess.run(
@@ -306,7 +329,9 @@ def source_state() -> tuple[str, bool]:
 
 @cache
 def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
-    """Return git's name of this package's tree (`git rev-parse COMMIT:src/multigpu`)."""
+    """Return git's name of the tree of this package's sources as they lie here: `git rev-parse
+    COMMIT:src/multigpu`, without git.
+    """
     entries = b""
     for path in sorted(folder.iterdir(), key=lambda path: path.name + "/" * path.is_dir()):
         if (

@@ -39,7 +39,9 @@ def _raise_loopback() -> None:
 
 
 def enter() -> None:
-    """Move this process, of one thread, and all it starts into an own network, or OSError."""
+    """Move this process, which must have one thread only, and all that it starts into a network of
+    its own; an OSError: it may not.
+    """
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(CLONE_NEWNET)
@@ -61,12 +63,16 @@ def why_not() -> str | None:
 
 
 def prefix() -> list[str]:
-    """The words before a command for a network of its own; the process they start becomes it."""
+    """The words before a command that is to run in a network of its own; the process that they
+    start becomes the command.
+    """
     return [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
 
 
 def check_allowed(what: str, obstacle: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces here, unless a user allows it."""
+    """Refuse (ValueError) what would listen on all interfaces of this machine, unless a user allows
+    it.
+    """
     if os.environ.get(OPEN_PORTS) != "1":
         raise ValueError(
             f"{what} would listen on every interface of this machine, {obstacle}: set"
@@ -75,7 +81,9 @@ def check_allowed(what: str, obstacle: str) -> None:
 
 
 def check_private(what: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces, without an own network or leave."""
+    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of
+    its own or the user's leave.
+    """
     if reason := why_not():
         check_allowed(what, f"and no private network can be made here ({reason})")
 

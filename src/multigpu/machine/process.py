@@ -1,4 +1,6 @@
-"""Ties between processes: children that end with their parent, and their environment."""
+"""Ties between processes: children that end with their parent, and what they find in their
+environment.
+"""
 
 import contextlib
 import ctypes
@@ -63,7 +65,9 @@ def import_for_good(name: str) -> Any:
 def ask(
     what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return the output of `python -m module` given this text; RuntimeError: how it failed."""
+    """Return the output of `python -m module` given this text; a RuntimeError says in what it
+    failed, and its last words.
+    """
     done = subprocess.run(
         [sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment
     )
@@ -79,7 +83,9 @@ def last_words(text: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its starter's thread ends (Linux only; even by -9)."""
+    """Ask the kernel to kill this process when the thread that started it ends, even one that is
+    killed with -9 (Linux only).
+    """
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
@@ -89,7 +95,9 @@ def end_with_parent() -> None:
 
 
 def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float = 0.0) -> None:
-    """End those that still run: politely, so that they end their own, surely after so long."""
+    """End those that still run: politely, which lets them end what they have started, and surely
+    after so many seconds, or at once.
+    """
     left = [process for process in processes if process.poll() is None]
     for process in left if patience_s else ():
         process.terminate()
@@ -103,14 +111,18 @@ def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float =
 
 
 class StoppedProcesses:
-    """Those of a launch that was stopped: they neither answer nor end, and others would wait."""
+    """Those of a launch that somebody stopped: they neither answer nor end, and all others would
+    wait for them.
+    """
 
     def __init__(self) -> None:
         self.since: dict[psutil.Process, float] = {}
         self.looked_s = 0.0
 
     def kill(self, roots: Sequence[int]) -> list[int]:
-        """Kill those stopped `STOPPED_S` ago of these and all they started; which. Each second."""
+        """Kill what was stopped `STOPPED_S` ago among these processes and all that they started,
+        and tell which; a look a second.
+        """
         now = time.monotonic()
         if now < self.looked_s + 1:
             return []
@@ -137,7 +149,8 @@ def library_folders(site: Iterable[str | Path]) -> list[Path]:
     """Folders with shared libraries of the `nvidia` packages in these folders of packages (as
     `sys.path`), in the order to search them. A generation's common folder comes last: CUDA 12 and
     13 both have a libcusparse.so.12, and TensorFlow needs CUDA 12's. It stays, since PyTorch's
-    cuDNN opens libraries from it. As files: an `nvidia/__init__.py` of CUDA 12 would hide others.
+    cuDNN opens libraries from it. Asked for files: an `nvidia/__init__.py` of CUDA 12 would hide
+    the others from an import.
     """
     roots = list(dict.fromkeys(Path(folder).resolve() / "nvidia" for folder in site))
     found = [

@@ -28,7 +28,9 @@ SLOWED = {
 
 
 class GpuLook(Data):
-    """One GPU at a moment. others: processes not of this launch. slowed: why its clock is."""
+    """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells.
+    slowed: why its clock is held down.
+    """
 
     sm_clock_mhz: int
     temperature_c: int
@@ -71,7 +73,9 @@ class Surroundings(Data):
 
 
 class SurroundingsWatch:
-    """From its making until `seen`: what others than processes below `root` did here."""
+    """From its making until `seen`: what others than the tree of processes below `root` did
+    here.
+    """
 
     def __init__(self, devices: tuple[int, ...], root: int) -> None:
         self.devices, self.root = devices, root
@@ -90,7 +94,9 @@ class SurroundingsWatch:
         return []
 
     def _count(self) -> tuple[float, float, float]:
-        """Now, seconds that this process's cores were busy so far, and those that the tree used."""
+        """Now, seconds that this process's cores were busy since they started, and those of them
+        that the tree used.
+        """
         cores = os.sched_getaffinity(0)
         every = psutil.cpu_times(percpu=True)
         busy = sum(

@@ -14,7 +14,9 @@ from multigpu.spec.run import Run
 
 @dataclass(frozen=True)
 class DeviceBytes:
-    """Bytes of one device but activations. slots: optimiser states. buffers: of what is sent."""
+    """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others
+    send arrives, and what was sent last.
+    """
 
     weights: int
     gradients: int

@@ -68,7 +68,9 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
 
 @dataclass(frozen=True)
 class SectionCrossing:
-    """A tensor of one section that sections on other devices take: from `start` to `ends`."""
+    """A tensor that one section gives and sections on other devices take: from device `start` to
+    each of `ends`, and gradients back.
+    """
 
     name: str
     start: int
@@ -90,7 +92,9 @@ def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Sectio
 
 
 def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a section, for a batch of these extents."""
+    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, passes
+    as `once`, and look-ups by table).
+    """
     return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
 

@@ -39,7 +39,9 @@ Strategy = Literal["", "mirrored", "central_storage", "multi_worker", "parameter
 
 
 class Engine(Data):
-    """One way in which a framework carries a placement out. strategy: its own that does, or ""."""
+    """One way in which a framework carries a placement out. strategy: the framework's own that
+    does; "" where the engine does.
+    """
 
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
@@ -91,8 +93,10 @@ KERNEL_BY_KERNEL = dict.fromkeys(
 class Placement(Data):
     """Where each part of a training step lives and what travels between the parts.
 
-    variables, embeddings: homes of dense variables and of tables looked up by row (or with them).
-    lookup: where rows are gathered: at the table's home (then rows travel), or on the replica.
+    variables, embeddings: homes of the dense variables and of the tables that are looked up by row
+        (which live with them unless said).
+    lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the
+        replica (whole tables do).
     update: where it runs: at the variables' home, unless said. reduction: where gradients are
         summed: where the update runs, unless said.
     compute: "sections": stretches of layers, each on its own device, which all shards pass;
@@ -108,7 +112,8 @@ class Placement(Data):
         which travel there (their gradients back); the global batch is then sliced there too, and
         the last replica takes the remainder.
     look: on pages; None: by hash of the name (`analysis.style`).
-    refusals: form of execution -> what prevents it, where `why_not_executed` cannot tell it.
+    refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell
+        it from the rest of the row.
     """
 
     name: str

@@ -50,7 +50,9 @@ class Assigned:
 
 
 def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
-    """Each item in order to the emptiest device (ties: the first): GreedyLoadBalancing (000)."""
+    """In order, each item to the device that holds the least (ties: the lowest index): TensorFlow's
+    `GreedyLoadBalancingStrategy` (000).
+    """
     load, chosen = [0] * devices, []
     for size in sizes:
         device = load.index(min(load))
@@ -78,7 +80,9 @@ def neighbours(sizes: Sequence[int], limit_mib: float, first_mib: float) -> list
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Where variables laid end to end begin, at multiples of 16 bytes, and all, in elements."""
+    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all
+    are, filled up to be cut, in elements.
+    """
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
     for count in elements:
@@ -135,7 +139,8 @@ def predicted_bytes(
     item_bytes: int = 4,
     gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
-    """Bytes that one step (or cycle of averaging) moves over all replicas, by kind; 0 is left out.
+    """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by
+    kind; 0 is left out.
 
     lookups: of each replica, embedding variable -> rows it looks up in this step (padding
         included). gradient_rows: likewise distinct rows, where embedding gradients are sparse:

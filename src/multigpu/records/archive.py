@@ -29,7 +29,9 @@ _PRESET = 6 | lzma.PRESET_EXTREME
 
 
 def name_of(file: str) -> Name | None:
-    """The Record that a file named `<key>.<attempt>.json` holds; None if it has no such name."""
+    """The Record that a file of this name holds, `<key>.<attempt>.json`; None if it is no such
+    name.
+    """
     found = _NAME.fullmatch(file)
     return (found[1], int(found[2])) if found else None
 
@@ -49,7 +51,9 @@ def archives_in(folder: Path) -> list[Path]:
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names in a folder, in no order; none without one. Faster than `glob`: once a key."""
+    """The names of what lies in a folder, in no order; none where there is no such folder. Faster
+    than `glob`, and asked for every key.
+    """
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -74,7 +78,9 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 
 def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
-    """Write these Records as archives, as many as they need, each half of what one may hold."""
+    """Write these Records as one archive, or as many as they need, each of half of what one may
+    hold.
+    """
     parts, size = [dict[Name, bytes]()], 0.0
     for name, text in sorted(texts.items()):
         # its blocks of the tar; or what its values or lists weigh, of which there may be fewer
@@ -90,7 +96,9 @@ def write_archives(folder: Path, texts: Mapping[Name, bytes]) -> list[Path]:
 
 
 def read_archive(path: Path) -> Texts:
-    """Read an archive, once a process unless it changes; ValueError: not as it was written."""
+    """Read an archive, unpacked once a process unless the file changes; a ValueError that names it
+    if it is not as it was written.
+    """
     try:
         found = path.stat()
     except OSError as error:
@@ -119,7 +127,9 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts | ValueError:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return what is packed; ValueError, EOFError, LZMAError: damaged, or larger than any."""
+    """Return what is packed; a ValueError, EOFError or LZMAError where it is damaged, or takes more
+    memory than any archive of Records.
+    """
     unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << 28)
     content = unpacking.decompress(packed, MOST_BYTES + 1)
     check_size(content, MOST_BYTES, MOST_VALUES, MOST_LISTS)
@@ -135,7 +145,9 @@ def _broken(path: Path, error: Exception) -> ValueError:
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each member of a tar written here; `tarfile` takes 12 times as long."""
+    """Name and content of each member of a tar as it is written here (or a ValueError); `tarfile`
+    takes twelve times as long.
+    """
     at, block = 0, tarfile.BLOCKSIZE
     while (head := content[at : at + block]).strip(b"\0"):
         member, size = head[:100].rstrip(b"\0").decode(), int(head[124:135], 8)

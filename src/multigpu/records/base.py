@@ -1,4 +1,6 @@
-"""Define what every kind of Record has: key, attempt, and where, when and by which source."""
+"""Define the fields of every kind of Record: a key and an attempt, and where, when and by which
+source it was made.
+"""
 
 import hashlib
 from datetime import UTC, datetime
@@ -20,7 +22,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 class Kept(Data):
     """A Record of some kind, written once and never edited.
-    key: the name of what was measured (`key_of`); attempt: the latest one beside others is read.
+    key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier
+        ones and is the one that is read.
     measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of
         its package ("" in older Records).
     """
@@ -79,7 +82,9 @@ class RecordBase(Kept):
         framework_version: str,
         meaning: int | None = None,
     ) -> str:
-        """Return a measurement's key (`key_of`). Another framework or meaning makes other keys."""
+        """Return the key of a measurement by `key_of`. A new framework, or another meaning, makes
+        new keys: they share no table unseen.
+        """
         return key_of(
             *cls.key_words,
             spec.digest,
@@ -95,7 +100,9 @@ class RecordBase(Kept):
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
-    """The fields of a Record made now, of this machine or the one given: of several hosts, say."""
+    """The fields of a Record that is made now, of this machine unless another is given: of several
+    hosts, say.
+    """
     commit, clean = source_state()
     return {
         "machine": machine or this_machine(),
@@ -108,5 +115,7 @@ def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[
 
 
 def key_of(*parts: object) -> str:
-    """The name of a measurement, from all that tells it apart: under it none is measured again."""
+    """The name of a measurement, from all that tells it from others: what has a Record under it is
+    not measured again.
+    """
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:20]

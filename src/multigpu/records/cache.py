@@ -16,7 +16,9 @@ Result = TypeVar("Result")
 
 
 def state_of(roots: Sequence[Path]) -> str:
-    """A digest of all files that results depend on: Records, withdrawn ones, program, plugins."""
+    """A digest of names, times and sizes of all files that results depend on: Records, what is
+    withdrawn, this program, added packages.
+    """
     program = sorted(
         [
             *plugins.files(),

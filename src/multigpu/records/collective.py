@@ -19,7 +19,8 @@ def bus_factor(devices: int) -> float:
 class CollectiveMeasurement(Data):
     """It exists only where every process held the exact sum before and after the samples.
 
-    time_s: seconds a call, of each sample: the slowest process's for all, over their number.
+    time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample,
+        over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
     interface_bytes: by process, what its host's network interface sent and received during one
         call, headers included (None: not read).

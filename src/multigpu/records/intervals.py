@@ -1,4 +1,6 @@
-"""Sets of stretches of time: unions, intersections, differences of (start, end) in any unit."""
+"""Sets of stretches of time: unions, intersections, differences. An interval is (start, end);
+numbers of any unit.
+"""
 
 from collections.abc import Iterable
 
@@ -6,7 +8,9 @@ Span = tuple[float, float]
 
 
 def union(intervals: Iterable[Span]) -> list[Span]:
-    """The same points as disjoint intervals in order; touching ones join, empty ones vanish."""
+    """The same points as disjoint intervals in order; those that touch become one, and empty ones
+    vanish.
+    """
     merged: list[Span] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -53,7 +57,9 @@ def without(intervals: Iterable[Span], cover: Iterable[Span]) -> list[Span]:
 
 
 def uncovered(intervals: Iterable[Span], cover: Iterable[Span]) -> float:
-    """How long `intervals` are where `cover` is not; of communication and compute: exposed."""
+    """How long `intervals` are where `cover` is not. With communication and compute, what is
+    exposed.
+    """
     mine = union(intervals)
     return length(mine) - length(intersection(mine, cover))
 

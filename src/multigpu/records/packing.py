@@ -1,4 +1,6 @@
-"""Pack Records into archives (`records --pack`), or copies that tell of nobody (`--share`)."""
+"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of
+copies that tell of no person or host.
+"""
 
 import getpass
 import os
@@ -23,7 +25,9 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Packed:
-    """Counts of what was packed in one place: Records, their bytes loose, bytes of archives."""
+    """Counts of what was packed in one place: so many Records, of `before` bytes loose; `after`:
+    bytes of the archives that hold them.
+    """
 
     folder: Path
     records: int
@@ -38,7 +42,9 @@ class Packed:
 
 
 def stores_of(folder: Path | None = None) -> list[Store]:
-    """The stores of a folder: one of the study's, or of Runs alone; None: all of the study's."""
+    """The stores of one folder: one of the study's holds its own kinds, any other one Records of
+    Runs; None: all of the study's.
+    """
     every: list[Store] = [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
@@ -58,7 +64,8 @@ def pack(store: Store) -> Iterator[Packed]:
     """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an
     interrupted packing left beside an archive. A ValueError names a file that is no Record of the
     store's kind, or differs from what an archive holds under its name, or a folder that cannot be
-    written. This place is as it was, but for an archive of the same Records; yielded ones are done.
+    written. This place is as it was, but for an archive of the same Records; those yielded are
+    done.
     """
     for place in store.places():
         folder = store.root / place
@@ -118,7 +125,9 @@ ADDRESS = re.compile(
 
 
 def without_host(record: Record) -> Record:
-    """The Record without what its host alone has: odd settings, kernel build, start, paths."""
+    """The Record without what only its host has: settings that are no plain words, the build of its
+    kernel, its start, paths in reasons.
+    """
     machine = record.machine
     plain = {
         name: value
@@ -134,7 +143,9 @@ def without_host(record: Record) -> Record:
 
 
 def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Write copies of Records, an archive a machine; where, and how many were left out and why."""
+    """Write copies of these Records into a folder, an archive a machine; where, and how many were
+    left out for which reason.
+    """
     texts, left = defaultdict[str, dict[Name, bytes]](dict), Counter[str]()
     try:
         user = getpass.getuser()

@@ -22,6 +22,8 @@ def _read(table: str) -> tuple[dict[str, Any], ...]:
 
 
 def published(table: str, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return a table's rows where the folder is the installed package's own; else none."""
+    """Return the rows of a table, where the folder of Records is the installed package's own; of
+    another folder, and in a checkout, none.
+    """
     is_own = paths.CHECKOUT is None and folder.resolve().is_relative_to(paths.DATA.resolve())
     return _read(table) if is_own and FILE.is_file() else ()

@@ -1,4 +1,6 @@
-"""A Record: all that one Run measured, and its machine; written once, atomically, never edited."""
+"""A Record: all that one Run measured, with the machine it ran on; written once, atomically, and
+never edited.
+"""
 
 import math
 from collections.abc import Iterator
@@ -27,7 +29,8 @@ HELD_FLAG = " GiB were allocated before the Run began"
 class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the global batch (or with
     what its semantics say).
-    distance: norm of the difference of all variables over that of the reference's update.
+    distance: norm of the difference of all variables over norm of the reference's update, after so
+        many steps.
     """
 
     distance: float
@@ -42,12 +45,15 @@ class Equivalence(Data):
 
 
 class Measurement(Data):
-    """The figures of one Run by clocks and counters, by rank, or by step (which has warm-up first).
+    """The figures of one Run by clocks and counters. Lists by rank have one entry a replica; those
+    by step begin with warm-up steps.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock
         of every throughput.
-    units: words, images or rows of reviews of all replicas, padding out; padded_units: padding in.
-    step_time_s: [rank][step] from device events. event_time_s: by rank, around all timed steps.
+    units: words, images or rows of reviews of all replicas over the timed steps, padding left out;
+        padded_units: padding included.
+    step_time_s: [rank][step] from device events. event_time_s: by rank, device events around the
+        whole timed window.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a
         step lasts until the host has dispatched it, and the last of a window until every device has
         finished; all replicas of one process share the marks.
@@ -56,20 +62,26 @@ class Measurement(Data):
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`),
         or of one cycle of `semantics_of(run).every` steps; moved_bytes None: they could not be
         counted, and a flag says why.
-    parameter_change: norm of (variables after the last step - at the start) over that at the start.
-    replicas_agree: whether all replicas held the same variables at the end (None: need not).
+    parameter_change: norm of (variables after the last step - variables at the start) over the norm
+        at the start.
+    replicas_agree: whether all replicas held the same variables at the end (None where they need
+        not).
     startup_s: from the start of the slowest worker's process to its first Run, with what was
         imported before it was forked, but for a restart, which imports nothing. build_s, warmup_s,
         total_s: until the model stands, all warm-up steps, everything.
-    skipped_steps: steps (warm-up, timed) not updated because a gradient overflowed, or None.
-    input_wait_s: [rank][step] host time until the step had its batch; empty: all on devices.
+    skipped_steps: warm-up steps and timed steps whose update was left out because a gradient
+        overflowed (None: none could be).
+    input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on
+        the device.
     ready_step_s: a step of a user's own model on batches that lay on the device before it began,
         the slowest rank's; None: not measured, since input takes next to nothing of a step.
     launch_s: host time of one small kernel's launch right after the timed steps, the slowest
         replica's; None: not measured, as on a CPU.
-    energy: by rank, of a window of further steps, if asked for. trace: of traced steps, after all.
+    energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
+        steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
-    untraced_step_s: never in a file: repeat -> a traced Run's step without a profiler (`reading`).
+    untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler
+        ever was (`reading`).
     """
 
     wall_s: float

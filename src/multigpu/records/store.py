@@ -1,4 +1,6 @@
-"""Folders of Records: files written once, compressed, never edited; many are in archives."""
+"""Folders of Records: each written once, atomically, as a compressed JSON file, and never edited;
+many may be packed in archives.
+"""
 
 import contextlib
 import errno
@@ -28,7 +30,9 @@ ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
 
 
 class Held(NamedTuple):
-    """Where a Record lies: `path` is its own file, or the archive with its JSON text `packed`."""
+    """Where a Record lies: `path` is its own file, or the archive that holds it with the JSON text
+    `packed`.
+    """
 
     path: Path
     key: str
@@ -54,7 +58,8 @@ class Held(NamedTuple):
 @dataclass(frozen=True)
 class RecordKind:
     """Records of a kind of experiment that another package adds.
-    stores: makes the stores that hold them. records: a field of one class of Records -> the class.
+    stores: makes the stores that hold them. records: a field that only Records of a class have ->
+        the class.
     repeatable: whether this Record, as JSON, can be made again on any machine. again: makes it
         again: a line that says what came out, and whether it agrees.
     """
@@ -72,7 +77,8 @@ RECORD_KINDS: PluginRegistry[RecordKind] = PluginRegistry("experiments", RecordK
 class Store(Generic[Kind]):
     """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives
     (`multigpu.records.archive`) of the same folder, for readers alike.
-    kind: the class of its Records; kinds: of those in the folders named (`Kept.place` says which).
+    kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says
+        (`Kept.place`).
 
     Raises:
         ValueError: the folder cannot be written, a file in it is no such Record or no such archive,
@@ -96,11 +102,15 @@ class Store(Generic[Kind]):
         return self.root / place / f"{key}.{attempt}.json.gz"
 
     def attempts(self, place: str, key: str | None = None) -> list[Held]:
-        """Where the attempts under this key, or each key of the place, lie, the oldest first."""
+        """Where the attempts under this key, or under every key of the place in order, lie, the
+        oldest first.
+        """
         return [held for _, held in sorted(self.held(place, key).items())]
 
     def find(self, place: str, key: str) -> Kind | None:
-        """The latest attempt under this key that can be read, or None; others are told as wrong."""
+        """The latest attempt under this key that can be read, or None; of any other, standard error
+        says what is wrong.
+        """
         return self._latest(self.attempts(place, key))
 
     def _latest(self, attempts: Iterable[Held]) -> Kind | None:
@@ -139,7 +149,9 @@ class Store(Generic[Kind]):
         return self.kinds.get(place, self.kind)
 
     def check_writable(self, place: str = "") -> None:
-        """Refuse (ValueError) now, not after an hour, a folder that cannot be written."""
+        """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a
+        root, that cannot be written.
+        """
         folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
             check_room(folder, ROOM_BYTES)
@@ -166,7 +178,9 @@ class Store(Generic[Kind]):
         return path
 
     def read(self, held: Held) -> Kind:
-        """The Record that lies there, or is packed by now; a ValueError that names what is none."""
+        """The Record that lies there, or that was packed since it lay there; a ValueError that
+        names it if it is none of this kind.
+        """
         kind: type[Any] = self.kind_in(held.path.parent.name)
         try:
             record: Kind = parsed(kind, held.text())
@@ -191,7 +205,9 @@ class Store(Generic[Kind]):
         return f"it belongs into the folder {place!r}"
 
     def __iter__(self) -> Iterator[Kind]:
-        """Every Record, each key's latest readable attempt, by place and key; others are told."""
+        """Every Record, the latest attempt of each key that can be read, in order of place and key;
+        standard error tells of the rest.
+        """
         for place in self.places():
             yield from self.of(place)
 
@@ -240,7 +256,9 @@ _told: set[str] = set()
 
 @contextlib.contextmanager
 def _left_out() -> Iterator[None]:
-    """Pass over what is no Record: it blocks no other. Standard error says so, once a process."""
+    """Pass over what is no Record: it blocks no other. Standard error says so, once a process, and
+    no more often than is read.
+    """
     try:
         yield
     except ValueError as error:
@@ -254,7 +272,9 @@ def _left_out() -> Iterator[None]:
 
 
 def loose_in(folder: Path, key: str | None = None) -> tuple[list[Held], list[str]]:
-    """A folder's loose Records, of this key or all; of files with other names what is wrong."""
+    """The loose Records of a folder, of this key or of all, and of files that end as those do and
+    have another name what is wrong.
+    """
     start = "" if key is None else f"{key}."
     found, misnamed = list[Held](), list[str]()
     for file in files_in(folder):
@@ -293,7 +313,9 @@ def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
 
 
 def check_same(one: Held, other: Held) -> None:
-    """Refuse (ValueError) two that differ or cannot be read: packing has one in two places."""
+    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie
+    in two places while it is packed.
+    """
     try:
         same = one.text() == other.text()
     except FileNotFoundError:  # packed since it was seen
@@ -308,7 +330,9 @@ def check_same(one: Held, other: Held) -> None:
 
 
 def stamp_of(*roots: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return a stamp that differs whenever these stores do: files, times, sizes (or an OSError)."""
+    """Return a stamp that differs whenever the stores in these folders do: each file, when it was
+    written, and its size (or an OSError).
+    """
     files = sorted(
         path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}")
     )

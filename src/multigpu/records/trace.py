@@ -24,9 +24,11 @@ Missing = dict[Phase, str]  # why a phase is not known
 
 
 class StepTrace(Data):
-    """One step of one replica. Times in s by the host's clock, from the first start of all.
+    """One step of one replica. Times in seconds on the host's clock, from the first start over all
+    replicas.
 
-    start_s, end_s: of all that its device (or the host for it) did. host_s: the host's in its call.
+    start_s, end_s: of all that its device (or the host for it) did. host_s: how long the host was
+        in the step's call.
     phases: (start, end) of each, gaps included.
     kernels: on a CPU, outermost operations of the framework. launches: calls that started kernels
         and copies; a captured step has one.
@@ -101,12 +103,14 @@ class LayerTotals(Data):
 
 
 class ReplicaTrace(Data):
-    """One replica's steps. unlinked: what its device did that no launch is known of: in no phase.
+    """One replica's steps. unlinked: what its device did that could not be led back to a launch,
+    and so is in no phase.
 
     launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the
         device, None on CPUs. Nothing starts before it is launched: a negative value is by how much
         the two clocks are apart at least.
-    device_time_s: sum over all that its device did in the traced steps; None in older Records.
+    device_time_s: sum over all that its device did in the traced steps, as nvprof's "GPU
+        activities"; None in older Records.
     """
 
     rank: int

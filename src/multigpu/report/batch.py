@@ -65,7 +65,9 @@ def _execute(task: BatchRow, out: Path) -> Outcome:
 
 
 def write_page(task: BatchRow, out: Path) -> None:
-    """The executed notebook of a row as a page, without its code; nothing if none was executed."""
+    """The executed notebook of a row as a page beside it, without its code; nothing where none was
+    executed.
+    """
     for ending in ENDINGS:
         source, page = task.file(out, f"{ending}.ipynb"), task.file(out, f"{ending}.html")
         if not source.is_file():
@@ -91,7 +93,9 @@ def write_page(task: BatchRow, out: Path) -> None:
 
 
 def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
-    """Yield a notebook's cells that a page shows: neither its use nor what is behind a stop."""
+    """Yield the cells of a notebook that a page shows: not how it is used, and nothing behind the
+    cell that stopped it.
+    """
     for cell in cells:
         if not cell.source.startswith("# ") and not any(
             tag.startswith("papermill-error") for tag in cell.metadata.get("tags", [])
@@ -111,7 +115,8 @@ def batch(
 ) -> int:
     """Do every row that is not done, write the index after each, and say what came of it; the exit
     code. Or a ValueError before any.
-    row: do the one of this name alone, without the index, as others may go on; "": the index alone.
+    row: do the one of this name alone, and no index, since others may be done meanwhile; "": write
+        the index alone.
     """
     tasks, impossible, said = read_tasks(points, counts or devices_here())
     for sentence in [*said, *(f"cannot be: {one.words}: {one.why}" for one in impossible)]:

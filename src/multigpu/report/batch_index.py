@@ -1,4 +1,6 @@
-"""The page of a batch: its question answered by sentence, figure, table; a line a row."""
+"""The page of a batch: its file's question answered by a sentence, a figure and a table of what was
+measured, and a line for every row.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -53,7 +55,9 @@ def own_names(runs: Sequence[Run]) -> list[str]:
 
 
 def measured_rows(tasks: Sequence[BatchRow], out: Path) -> pd.DataFrame:
-    """The points that this machine measured, with `name` and their Run's digest; maybe empty."""
+    """The points that this machine measured, with `name` and the digest of their Run; empty where
+    there is none.
+    """
     found, store = [], RecordStore(out / "records")
     for task, name in zip(tasks, own_names([task.run for task in tasks]), strict=True):
         points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
@@ -85,7 +89,9 @@ def answered(ranked: Advice) -> str:
 
 
 def answers(rows: pd.DataFrame) -> list[str]:
-    """The question's answer as HTML, model by model; none of fewer than two measured rows."""
+    """The question's answer as HTML, a sentence, a figure and a table for each model; none where
+    fewer than two rows of it were measured.
+    """
     html = []
     for number, (model, own) in enumerate(rows.groupby("model", sort=False) if len(rows) else ()):
         if len(own) < 2:
@@ -111,7 +117,9 @@ def answers(rows: pd.DataFrame) -> list[str]:
 def write_index(
     points: Path, tasks: list[BatchRow], impossible: Sequence[Impossible], out: Path
 ) -> None:
-    """Write the page of all rows: the question's answer, each row, its outcome and rate, links."""
+    """Write the page of all rows: the question's answer, what each row is, what became of it, its
+    rate, and where to read more.
+    """
     rows: list[dict[str, Any]] = []
     measured = measured_rows(tasks, out)
     for task in tasks:
@@ -149,7 +157,9 @@ def write_index(
 
 
 def _rate(measured: pd.DataFrame) -> dict[str, str]:
-    """The rate of a row with its interval and repeats; empty where nothing was measured here."""
+    """The rate of a row with its interval and repeats; empty where this machine has measured
+    nothing.
+    """
     if measured.empty:
         return {}
     row = measured.iloc[0]

@@ -1,4 +1,6 @@
-"""The rows of a batch: each one's Run, where its files lie, its outcome; and impossible ones."""
+"""The rows of a batch: which Run each asks for, where its files lie, and what became of it; and
+those whose Run cannot be.
+"""
 
 import hashlib
 import re
@@ -48,7 +50,9 @@ class BatchRow(Planned[Run]):
 
     @property
     def name(self) -> str:
-        """Of its files: another where anything measured or shown differs; rows may move, or go."""
+        """Of its files: another one where anything differs that is measured or shown, so that rows
+        may be added, moved or left out.
+        """
         trace, compare = self.settings.trace, self.settings.compare
         said = f"{self.run.digest} {self.launches} {trace} {compare}"
         words = (
@@ -93,7 +97,9 @@ ROWS: Kind[Any] = replace(RUNS, build=_run_or_why, planned=BatchRow)  # type: ig
 
 
 def find_points(name: str) -> Path:
-    """The file of that path, or else the study's grid of that name ("headline", with folder)."""
+    """The file of that path, or else the study's grid of that name ("headline",
+    "grids/headline.yaml").
+    """
     path = Path(name)
     grid = grid_file(path.name.removesuffix(".yaml"))
     return grid if grid is not None and not path.exists() else path
@@ -102,7 +108,9 @@ def find_points(name: str) -> Path:
 def read_tasks(
     points: Path, counts: Sequence[int]
 ) -> tuple[list[BatchRow], list[Impossible], list[str]]:
-    """The rows of a file (or a ValueError), each once; those that cannot be; repeats in words."""
+    """The rows of a file (or a ValueError), each once; those that cannot be; and in words which
+    stand there several times.
+    """
     found, refused, said = dict[str, BatchRow](), list[Impossible](), []
     row: Any
     for row in expand(points, ROWS, counts):

@@ -1,4 +1,6 @@
-"""Serve `notebooks/experiment.ipynb`: read its parameters, train, find what stands beside."""
+"""Serve `notebooks/experiment.ipynb`: read its parameters, train, and find what stands beside the
+point that was measured.
+"""
 
 import contextlib
 import math
@@ -106,7 +108,9 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
-    """The experiment that a notebook's `globals()` describe; ParameterError: it cannot be."""
+    """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
+    a wrong type, or cannot work here.
+    """
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]
@@ -138,7 +142,9 @@ def records_in(named: str | None) -> Path:
 
 
 def label(run: Run) -> str:
-    """A Run in words, with every unusual field that no other part of the label says."""
+    """A Run in words, with every field that no other part of the label says and that is not the
+    usual one.
+    """
     said = (
         "workload",
         "model",
@@ -204,7 +210,9 @@ def train(experiment: PageExperiment) -> list[Record]:
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
-    """The point of these Records, traced ones left out, with what this machine cannot exceed."""
+    """The point of these Records, traced ones left out (`points.points`), with what this machine
+    cannot exceed (`with_bounds`).
+    """
     frame = frame_of(record for record in records if record.status == "ok")
     return with_bounds(points(frame), frame)
 

@@ -151,7 +151,9 @@ def left_out(refused: Mapping[str, Mapping[Any, str]]) -> str:
 
 
 def form(namespace: dict[str, Any]) -> Any:
-    """The form over a notebook's `globals()`, and whether it can train here; None: nobody there."""
+    """The form over a notebook's `globals()`, with whether its choice can be trained here; None
+    where nobody is there to fill it.
+    """
     if not by_hand():
         return None
     if widgets is None:

@@ -12,7 +12,9 @@ from multigpu.spec.run import Run
 
 
 class Progress:
-    """A line a Run, how far it is, as a bar for `measure`: in a notebook its text is replaced."""
+    """A line a Run, which says how far it is, as a bar for `measure`: in a notebook, where its text
+    is replaced as it goes on.
+    """
 
     def __init__(self, run: Run, total: int, watched: Watched) -> None:
         self.run, self.total, self.open, self.watched = run, total, False, watched

@@ -179,7 +179,9 @@ def become_kernel(order: dict[str, Any]) -> None:
 
 
 def serve(modules: Iterable[str]) -> None:
-    """Import these modules; fork a kernel for each order (a line of JSON) and print its process."""
+    """Import these modules; then fork a kernel for every line of standard input, an order as JSON,
+    and print its process.
+    """
     end_with_parent()
     for name in ("ipykernel.kernelapp", *modules):
         with contextlib.suppress(ImportError):  # the notebook that needs it says so

@@ -26,7 +26,9 @@ class NamedError(NotebookError, ValueError):
 
 
 def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
-    """The notebooks of `folder` that begin with a digit, or that `only` names; NotebookError."""
+    """The notebooks of `folder` whose names start with a digit (or a NotebookError); or the one of
+    them that `only` names or begins.
+    """
     every = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
     if not every:
         raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
@@ -42,7 +44,9 @@ def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
 
 
 def load_parameters(path: Path) -> dict[str, Any]:
-    """Parameters from a YAML file of `name: value` lines, as for `papermill -f`; ParameterError."""
+    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it; or a
+    ParameterError.
+    """
     try:
         content = read_yaml(path)
     except ValueError as error:
@@ -69,7 +73,9 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def parameter_names(path: Path) -> list[str]:
-    """The names to which a notebook's one parameters cell gives a value; else a NotebookError."""
+    """The names that a notebook's one parameters cell gives a value; without such a cell a
+    NotebookError.
+    """
     cells = [
         cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])
     ]
@@ -126,7 +132,9 @@ def execute_notebooks(
 
 
 def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    """Execute a notebook; ParameterError: parameters it has not; NotebookError as of `_execute`."""
+    """Execute one notebook; a ParameterError if it has not all of these parameters, or a
+    NotebookError as of `_execute`.
+    """
     check_known(parameters, parameter_names(notebook), notebook.name)
     _make_folder(output.parent)
     with this_interpreter():
@@ -156,7 +164,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
-    """Run a notebook to its end; its copy gets its name then, or, stopped, `NAME.failed.ipynb`."""
+    """Run a notebook to its end; its copy has its name only then, and before, or if it stops
+    (NotebookError), `NAME.failed.ipynb`.
+    """
     unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
     try:
         execute_notebook(

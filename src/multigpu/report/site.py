@@ -1,4 +1,6 @@
-"""Build the HTML report, which requests nothing: `report/`, executed notebooks, fragments."""
+"""Build the HTML report, which opens from a file path and requests nothing: `report/`, executed
+notebooks, and fragments from Records.
+"""
 
 import argparse
 import filecmp
@@ -45,7 +47,9 @@ class ReportError(RuntimeError):
 
 
 def failures(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Run on GPUs that is not ok: status, seconds to its launch's next Record (or nan)."""
+    """A row for each Run on GPUs that is not ok: its status, and seconds until its launch had the
+    next Record (nan: it was the last).
+    """
     rows = [
         (one.launch_id.partition(".")[0], one.measured_at, one.status)
         for one in records
@@ -114,7 +118,9 @@ FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
 
 
 def write_generated(folder: Path) -> None:
-    """Write what pages of `report/` include, `folder/NAME.md`; ReportError: one cannot be made."""
+    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a
+    fragment that cannot be computed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, function in FRAGMENTS.items():
         try:
@@ -148,7 +154,9 @@ def navigation(notebooks: list[Path]) -> str:
 
 
 def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """An executed notebook as its page: code folded, silent cells joined, no progress bars."""
+    """An executed notebook as its page shows it: code folded, a cell that shows nothing with the
+    next one; progress bars left out.
+    """
     for key in ("papermill", "widgets"):
         notebook.metadata.pop(key, None)
     cells: list[nbformat.NotebookNode] = []
@@ -170,7 +178,9 @@ def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with links as in the site: all in one folder, the front page as `index`."""
+    """The notebook with links as they are in the site, where all pages and figures lie in one
+    folder, the front page as `index`.
+    """
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\]\((?:\.\./)+(?:report/)?", "](", cell.source).replace(
@@ -190,7 +200,9 @@ OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu(?:_study)?/)\S*: (\w*Warning:
 
 
 def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
-    """List Python's warnings of the notebook's execution: pages leave stderr out; ours are bugs."""
+    """List Python's warnings while the notebook was executed: its page leaves stderr out, and a
+    warning of ours tells of a mistake.
+    """
     said = (
         "".join(output["text"])
         for cell in notebook.cells
@@ -201,7 +213,9 @@ def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def prepare_sources(source: Path, notebooks: list[Path]) -> None:
-    """Gather all that Sphinx reads under `source`; an unchanged file stays as old as it was."""
+    """Gather everything that Sphinx reads under `source`; a file that is as it was stays as old as
+    it was.
+    """
     last, source = source, source.with_name(f"{source.name}_new")
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
@@ -242,7 +256,8 @@ def copy_figures(folder: Path) -> None:
 def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
     """Build the site in `output` from the executed notebooks in the folder `notebooks` and return
     its first page; or a ReportError.
-    changed_only: leave pages as the last build wrote them where nothing that they show changed.
+    changed_only: leave pages as the last build wrote them where nothing that they show has changed
+        since.
     """
     output = output.resolve()
     if (

@@ -1,4 +1,5 @@
-"""The launcher's own process: torch's elastic agent, so that a notebook never imports torch.
+"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so
+that a notebook never imports torch.
 
 Workers that use PyTorch are forked from it, which has imported what they need and touches no GPU: a
 start, or a restart after a fault, costs milliseconds. Those that use TensorFlow are commands of
@@ -69,7 +70,9 @@ def serve_store(address: str, port: int = 0) -> dist.TCPStore:
 
 
 class OneAddress(RendezvousHandler):
-    """The agents of a launch, one a host, numbered from the start. Host 0's holds all stores."""
+    """The agents of a launch, one a host: known from the start, and numbered. Host 0's holds the
+    store, for its workers too.
+    """
 
     def __init__(self, params: RendezvousParameters) -> None:
         address, _, port = params.endpoint.rpartition(":")
@@ -88,7 +91,9 @@ class OneAddress(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """The store, for one start of the workers: what an earlier one left is out of sight."""
+        """The store, for one start of the workers: what an earlier start left in it is out of
+        sight.
+        """
         if self.store is None and self.host == 0:
             served = serve_store(self.address, self.port)
             self.store, self.port = served, served.port

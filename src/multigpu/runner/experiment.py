@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class Trial(Data):
-    """A point to measure, by which launch. run: names its devices. timeout_s: building too."""
+    """One point to measure, by the launch of this number. run: what names its devices and
+    framework. timeout_s: building included.
+    """
 
     run: Any
     repeat: int = 0
@@ -66,7 +68,8 @@ AnyItem = TypeVar("AnyItem", bound=Trial)
 
 
 class Experiment(Generic[AnyItem]):
-    """One kind of experiment: what processes of a launch ask of it; from `check` on, the launcher.
+    """One kind of experiment: what processes of a launch ask of it, and from `check` on what the
+    launcher does.
 
     path: "module:NAME" of such an object. watched: whether its Records say what else the machine
         did. cyclic: whether a closed session may
@@ -87,7 +90,9 @@ class Experiment(Generic[AnyItem]):
         raise NotImplementedError
 
     def measure(self, item: AnyItem, parts: Sequence[Mapping[str, Any]], total_s: float) -> Any:
-        """The Measurement of all replicas' numbers, by rank; DidNotTrain: no steps of training."""
+        """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the
+        steps were no training.
+        """
         raise NotImplementedError
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
@@ -102,21 +107,27 @@ class Experiment(Generic[AnyItem]):
         """Hear of every Record of a plan, those of earlier starts too; in the first process."""
 
     def passed_over(self, plan: Plan, item: AnyItem) -> tuple[str, str] | None:
-        """Why this point is not started now: a word to count, a reason; no Record. None: it is."""
+        """Why this point is not started now, as a word to be counted and a reason; no Record is
+        written. None: it is.
+        """
         return None
 
     def finished(self, item: AnyItem) -> None:
         """Clear away what a point that has its Record needs no more."""
 
     def check(self, item: AnyItem, company: HostGroup | SimulatedHosts | None) -> None:
-        """Refuse (ValueError) what cannot run here, or on these hosts, naming both sides."""
+        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for
+        and what there is.
+        """
 
     def launch_of(self, item: AnyItem) -> Any:
         """Return what items share that one launch can measure; launches are in its order."""
         raise NotImplementedError
 
     def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:
-        """The items in order, by devices: a new group costs as much as a short Run."""
+        """The items as a launch measures them: in their order, grouped by devices, since a new
+        group costs as much as a short Run.
+        """
         counts = list(dict.fromkeys(item.run.devices for item in items))
         return sorted(items, key=lambda item: counts.index(item.run.devices))
 
@@ -134,7 +145,9 @@ class Experiment(Generic[AnyItem]):
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:
-    """Label and fingerprint of what a Run reads; "" where it cannot be read (measured: error)."""
+    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run:
+    an error).
+    """
     try:
         source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}

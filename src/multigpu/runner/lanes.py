@@ -28,7 +28,8 @@ def undisturbed(run: Run) -> bool:
     """Whether Runs of this kind were shown to be slowed by at most 0.5% beside others
     (`data/interference`, page 17 of the report). Whole steps as one CUDA graph on one GPU were.
     Steps that the host launches call by call differ so much from launch to launch that nothing is
-    shown of them, and two GPUs beside two have not been checked. CPUs are not shared unless told.
+    shown of them, and two GPUs beside two have not been checked. On CPUs nobody shares unless told
+    to.
     """
     return run.device_type == "cpu" or (
         run.framework == "torch"
@@ -38,7 +39,9 @@ def undisturbed(run: Run) -> bool:
 
 
 def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
-    """Lanes for Runs of this many devices; on CPUs one, which all processes need, unless forced."""
+    """Lanes in which Runs of this many devices can be measured side by side; on CPUs one, which all
+    processes need, unless forced.
+    """
     if forced is not None:
         return forced
     return min(len(machine.gpus) // run.devices, machine.cores) if run.device_type == "cuda" else 1
@@ -76,7 +79,9 @@ def may_share(
 def lanes_of(
     run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = undisturbed
 ) -> int:
-    """How many such Runs are measured at a time: as many as lanes, or one that may not share."""
+    """How many such Runs are measured at a time: as many as there are lanes, or one that may not
+    share.
+    """
     machine = machine or this_machine()
     return 1 if may_share(run, machine, None, kinds) else lane_count(run, machine)
 
@@ -93,7 +98,9 @@ def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> st
 
 
 def units(points: Sequence[Point]) -> list[list[Point]]:
-    """The points in groups that stay together: of one launch, alike but for batch or repeat."""
+    """The points in groups that stay together: of one launch, different in their batch alone (a
+    ladder is climbed by one), and repeats.
+    """
     found: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         ladder = point.run.model_copy(update={"batch_size": 0}).digest
@@ -160,7 +167,9 @@ def run_lanes(
     retry: Sequence[str] = (),
     hook: str | None = None,
 ) -> None:
-    """Measure each lane's points at once; RuntimeError: launchers died; others' Records stay."""
+    """Measure each lane's points, all at the same time; a RuntimeError: launchers died; the others
+    finished and Records are kept.
+    """
     stop = Event()
 
     def measured(place: Place) -> Summary:

@@ -1,4 +1,6 @@
-"""Tell a launch what to do, and follow it: in files, as its workers share no memory."""
+"""Tell a launch what to do, and follow it meanwhile: in files, so that launcher and workers need no
+common memory.
+"""
 
 import contextlib
 import json
@@ -150,7 +152,9 @@ class Journal:
         return last if last and last["event"] == "start" else None
 
     def lost(self, key: str) -> dict[str, Any] | None:
-        """The worker that ended first after this Run's last start, with its exit code; or None."""
+        """The worker that ended first after the last start of this Run, with its exit code, as it
+        was reported; None: none did.
+        """
         first: dict[str, Any] | None = None
         started = ""
         for event in self.events():
@@ -229,7 +233,9 @@ class Journal:
 
 
 def stood_at(stacks: str) -> str:
-    """The main thread's innermost calls, last in what `faulthandler` writes; "" if cut off."""
+    """The innermost calls of the main thread, which is the last in what `faulthandler` writes; ""
+    where it was cut off before them.
+    """
     main = stacks.rpartition("(most recent call first):")[2]
     return " < ".join(
         f"{call} ({Path(file).name}:{line})" for file, line, call in FRAME.findall(main)[:FRAMES]
@@ -237,7 +243,9 @@ def stood_at(stacks: str) -> str:
 
 
 def _told(stood: dict[int, str]) -> str:
-    """Where replicas stood, in words: few before many, which often wait for the few."""
+    """Where replicas stood, in words: few that stand together before many, for the others often
+    wait for them.
+    """
     places: dict[str, list[str]] = {}
     for rank, place in stood.items():
         if place:

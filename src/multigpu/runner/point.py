@@ -1,4 +1,6 @@
-"""Define a measurement, what one launch can make, what is made already; no framework."""
+"""Define one measurement, which of them one launch can make, and which this machine has made
+already. Imports no framework.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +16,8 @@ START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes,
 
 class Point(Trial):
     """The Trial of a Run: its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it.
-    smaller: batches of a plan's Runs that differ in nothing else: if one did not fit, none will.
+    smaller: batches of a plan's Runs that differ in nothing else: where one did not fit, this is
+        passed over.
     """
 
     run: Run
@@ -61,7 +64,9 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
 
 
 def key_here(run: Run, repeat: int) -> str:
-    """The key of the Record of measuring this here, by this framework and timer."""
+    """The key under which measuring this on this machine finds its Record or writes it, by the
+    framework and the timer that are here.
+    """
     return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
 
 
@@ -74,7 +79,9 @@ def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
 def known_points(
     points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()
 ) -> set[tuple[str, int]]:
-    """(digest, repeat) of the points that have a Record and are not to be measured again."""
+    """(digest, repeat) of the points that have a Record already and are not to be measured
+    again.
+    """
     return {
         (record.run.digest, record.repeat)
         for record in records_here(points, store)

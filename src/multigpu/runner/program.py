@@ -1,4 +1,6 @@
-"""How a launch's process measures a plan: deciding, watching, Records. No framework."""
+"""How a process of a launch measures a plan: deciding, training, watching for hangs, and writing
+Records. Imports no framework.
+"""
 
 import contextlib
 import faulthandler
@@ -28,7 +30,9 @@ from multigpu.spec.errors import DidNotTrain, EndsProcess, of_a_signal
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
-    """The action's result, or its failure as status and sentence; tracebacks keep tensors alive."""
+    """The action's result, or its failure as a status and a sentence; no traceback is kept, for it
+    would keep tensors alive.
+    """
     try:
         return action(), None
     except BaseException as error:
@@ -40,7 +44,9 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 
 
 class Program:
-    """One process of a launch, alone or one of many (`worker.Worker`). hosts: the others."""
+    """One process of a launch, alone or one of many (`worker.Worker`). hosts: what a session must
+    know of the launch's other hosts.
+    """
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
         self.plan, self.rank, self.hosts, self.journal, self.kind = (
@@ -65,7 +71,9 @@ class Program:
                 self.attempt(index)
 
     def decide(self, index: int) -> bool:
-        """Whether this item is to be measured now, by what is on disk; what is not is reported."""
+        """Whether this item is to be measured now, from what is on the disk; what is not is
+        reported.
+        """
         item = self.plan.items[index]
         key = self.plan.key(item)
         known = self.plan.find(item)
@@ -90,7 +98,9 @@ class Program:
         return True
 
     def attempt(self, index: int) -> bool:
-        """Measure one item. Returns whether this process may go on; it ends after a time-out."""
+        """Measure one item. Returns whether this process may go on as it is; it ends where only a
+        restart helps, and after a time-out.
+        """
         item, began = self.plan.items[index], time.perf_counter()
         shared = self.shared_folder(index)
         seat = WorkerContext(
@@ -136,7 +146,9 @@ class Program:
         self.hook(stage, run, self.rank)
 
     def tell_end(self, index: int, code: int, stacks: str) -> None:
-        """Leave word that code inside ends this process, with the user's line if it is theirs."""
+        """Leave word that code inside ends this process, with the user's own line where it is
+        theirs.
+        """
         place = own_call(read_stacks(Path(stacks)))
         told = f"rank {self.rank} ended its process with os._exit({code})"
         fault: Fault = ("failed", f"{told}, in `{place}`" if place else told)
@@ -168,7 +180,9 @@ class Program:
         gc.collect()
 
     def give_up(self, index: int, fault: Fault) -> None:
-        """Leave the reason and exit: the launcher restarts all, and the first writes the Record."""
+        """Leave the reason and exit: the launcher restarts all processes, and the first then writes
+        the Record.
+        """
         self.journal.note(
             self.plan.key(self.plan.items[index]),
             fault,
@@ -179,14 +193,18 @@ class Program:
         os._exit(1)
 
     def refuse(self, index: int, fault: Fault) -> bool:
-        """Write why this item cannot be measured, as all know; each may go on, but not with it."""
+        """Write why this item cannot be measured, as all replicas know; each may go on, but not as
+        it is.
+        """
         if self.rank == 0:
             self.write(self.plan.items[index], *fault)
             self.journal.report("done", index=index, status=fault[0], reason=fault[1])
         return False
 
     def conclude(self, index: int, parts: Sequence[Mapping[str, Any]], total_s: float) -> None:
-        """Write what all replicas know as one Record; a failure on the way is what it says."""
+        """Write what all replicas know, by rank, as one Record. What fails on the way would fail
+        again, so it is what the Record says.
+        """
         _, fault = guarded(lambda: self._publish(index, parts, total_s))
         if fault and self.plan.find(self.plan.items[index]) is None:
             # whatever its kind: a memory that is full now says nothing of the Run's own

@@ -1,5 +1,6 @@
 """The program of one process that dispatches for all devices, or whose session starts others: no
-store, no votes and no group. The first host's decides, and the others do what its sessions ask.
+store, no votes and no group. On several hosts that of the first decides, and the others do what its
+sessions ask.
 """
 
 import importlib

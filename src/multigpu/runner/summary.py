@@ -56,7 +56,9 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """1 where a Run did not end as it might have: what does not fit, or exist, is a finding."""
+        """1 where a Run did not end as it might have: one that does not fit, or that does not
+        exist, is a finding.
+        """
         return int(any(self.statuses[status] for status in AGAIN))
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""The one sweep: measure points without a Record, a launch for many; a bar. No framework."""
+"""The one sweep: measure points of any experiment that have no Record yet, one launch for many,
+followed by a bar. Imports no framework.
+"""
 
 import contextlib
 import subprocess
@@ -43,7 +45,9 @@ def make_plan(
     environment: Mapping[str, str] | None = None,
     machine: Machine | None = None,
 ) -> tuple[Plan, int]:
-    """A launch's plan without what has a Record (but of `retry`), and how many were left out."""
+    """The plan of one launch without what has a Record of no status in `retry`, and how many were
+    left out. machine: if not this one.
+    """
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -89,18 +93,23 @@ def sweep(
     budget_s: float | None = None,
     stop: Event | None = None,
 ) -> Summary:
-    """Measure every item that has no Record yet; whatever happens, what was measured stays.
+    """Measure every item that has no Record yet; whatever happens on the way, what was measured
+    stays.
 
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
-        company: the hosts of this launch, of which this is the first, or that are made on this.
+        company: the hosts of this launch, of which this one is the first, or that are made on this
+            one.
         bar: told of what is done in place of one of this sweep's own.
-        budget_s: seconds for all of it, of which each launch may use an equal share of the rest.
+        budget_s: seconds for all of it, of which each launch may use an equal share of what is
+            left.
         stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
-        ValueError: an item cannot run here, its input or Records cannot be; nothing was started.
-        RuntimeError: the launcher died; what it measured is kept, and the same call goes on there.
+        ValueError: an item cannot run here, its input cannot be read, or Records cannot be written;
+            nothing was started.
+        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes
+            on from there.
     """
     kind.check_all(items, company)
     store.check_writable(this_machine().name)
@@ -168,7 +177,8 @@ def launch_plan(
     look: Callable[[Plan], None] | None = None,
 ) -> None:
     """Run one plan to its end, on several hosts again until they get through it; a RuntimeError:
-    the launcher died, or a host was lost. look: called meanwhile; what it raises ends the launch.
+    the launcher died, or a host was lost. look: called several times a second meanwhile; what it
+    raises ends the launch.
     """
     finished: set[int] = set()
     # every item may end some
@@ -198,7 +208,9 @@ def _launch_once(
     stop: Event | None,
     look: Callable[[Plan], None] | None,
 ) -> int:
-    """One start of the plan's workers; the agents' exit code. finished: so far reported done."""
+    """One start of the plan's workers; the agents' exit code. finished: what was reported as done,
+    of earlier starts too.
+    """
     journal, stopped, over_s = Journal(plan.scratch), StoppedProcesses(), time.monotonic()
     seen = len(journal.events())
     environment = (
@@ -249,7 +261,9 @@ def _launch_once(
 
 
 def _hidden(plan: Plan) -> list[str]:
-    """The words that give an agent its own network, where it would listen on all interfaces."""
+    """The words that give an agent a network of its own, where what it starts would listen on all
+    interfaces of this one host.
+    """
     everywhere = any(listens_everywhere(item.run) for item in plan.items)
     return private_network.prefix() if everywhere and private_network.why_not() is None else []
 
@@ -283,7 +297,9 @@ def measure(
     company: HostGroup | SimulatedHosts | None = None,
     bar: Bar | None = None,
 ) -> Summary:
-    """As `sweep`. tensorboard: a folder for its logs, one a Run; TensorFlow in one process."""
+    """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of
+    TensorFlow in one process only.
+    """
     environment = {}
     if tensorboard:
         for point in points:

@@ -79,7 +79,8 @@ class Timed(Experiment[Point]):
 
     def ordered(self, items: Sequence[Point], launch_id: str) -> list[Point]:
         """Interleaved at random, so that a drift of the machine does not look like a placement;
-        grouped by devices, shuffled, since a new group costs as much as a Run; ladders from below.
+        grouped by devices, in a shuffled order, since a new group costs as much as a short Run;
+        ladders from below.
         """
         found, order = list(items), random.Random(launch_id)
         order.shuffle(found)
@@ -100,7 +101,9 @@ def is_solo(run: Any) -> bool:
 
 
 def listens_everywhere(run: Any) -> bool:
-    """Whether a Run's processes listen on all interfaces in any case: TensorFlow's servers do."""
+    """Whether a Run's processes listen on all interfaces of their host, whatever they are told:
+    TensorFlow's servers do.
+    """
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
@@ -115,7 +118,9 @@ def check_there(run: Any, company: HostGroup | SimulatedHosts | None) -> None:
 
 
 def check_devices(run: Any) -> None:
-    """Refuse (ValueError) what this machine cannot run, naming devices asked for and there."""
+    """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and
+    how many there are.
+    """
     available = gpu_count()
     if run.device_type == "cuda" and run.devices > available:
         allowed = f"at most {available} or " if available else ""
@@ -129,12 +134,16 @@ def check_devices(run: Any) -> None:
 
 
 def ladder_of(item: Point) -> str:
-    """A name that Runs have in common which differ in their batch alone; each repeat climbs."""
+    """A name that Runs have in common when they differ in their batch alone; each repeat climbs by
+    itself.
+    """
     return f"{item.run.model_copy(update={'batch_size': 0}).digest}|{item.repeat}"
 
 
 def ascending(items: Sequence[Point]) -> list[Point]:
-    """The items in order, but on one ladder smaller batches first; each knows those below."""
+    """The items in their order, but where several stand on one ladder the smaller batch takes the
+    earlier place; each knows those below.
+    """
     rungs: dict[str, list[Point]] = {}
     for item in items:
         rungs.setdefault(ladder_of(item), []).append(item)
@@ -151,7 +160,9 @@ def ascending(items: Sequence[Point]) -> list[Point]:
 
 
 def full_at(plan: Plan, item: Point) -> int | None:
-    """The smallest batch below the item's of which a Record says it did not fit; or None."""
+    """The smallest batch below the item's own that a Record says did not fit; None: none is
+    known.
+    """
     for batch in item.smaller:
         record = plan.find(
             item.model_copy(

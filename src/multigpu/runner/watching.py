@@ -59,7 +59,9 @@ class Watched:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watched]:
-    """The file that the environment names, if somebody watches; else a new one, named there."""
+    """The file that is named in the environment, where somebody watches already; else a new one,
+    which is named there meanwhile.
+    """
     before = os.environ.get(WATCHED)
     with tempfile.TemporaryDirectory(prefix="multigpu-watched-") as folder:
         found = Watched(Path(before or Path(folder, "watched")))

@@ -1,4 +1,5 @@
-"""The program of one worker process: every Run of a plan, one after the other, despite failures.
+"""The program of one worker process: every Run of a plan, one after the other, surviving what fails
+in between.
 
 Started once a device by the elastic launcher (`agent.py`) or by `torchrun`; a Run uses the first
 `devices` workers, the others wait for rank 0's word. The group of a Run's workers is the default
@@ -60,13 +61,17 @@ class Worker(Program):
         self._leave_group()
 
     def _word(self, name: str, value: Any) -> Any:
-        """Rank 0's value, awaited without limit or GPU (the launcher ends the wait if it dies)."""
+        """Rank 0's value, awaited without a limit and without touching a GPU (if it dies, the
+        launcher ends the wait).
+        """
         if self.rank == 0:
             self.store.set(name, json.dumps(value))
         return json.loads(self.store.get(name))
 
     def _join_group(self, run: Any) -> None:
-        """Make the first workers the default group, on the Run's devices. All keep one account."""
+        """Make the first workers the default group, on the Run's devices. Every worker keeps the
+        same account, members or not.
+        """
         if run.chosen_devices == self.group_devices:
             return
         self._leave_group()
@@ -92,7 +97,9 @@ class Worker(Program):
             dist.destroy_process_group()
 
     def gather(self, index: int, name: str, value: Any, timeout_s: float) -> list[Any]:
-        """Each replica's value of an item, by rank, once all gave it; Stuck: not in `timeout_s`."""
+        """The value of each of an item's replicas, by rank, once all have given theirs; a Stuck:
+        one has not after `timeout_s`.
+        """
         keys = [f"{index}/{name}/{rank}" for rank in range(self.plan.items[index].run.devices)]
         self.store.set(keys[self.rank], json.dumps(value))
         try:
@@ -110,7 +117,9 @@ class Worker(Program):
         return Path(self.gather(index, "shared", name, 60.0)[0])
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """All say whether they are well: the first fault by rank, or None. Stuck: one is silent."""
+        """All say whether they are well: the first fault by rank, or None. A Stuck: one did not
+        answer, and may wait in a collective.
+        """
         run, timeout_s = self.plan.items[index].run, self.plan.items[index].timeout_s
         if stage == "timed":
             # others may be inside a collective: nothing but a restart is sure to free them
@@ -155,7 +164,9 @@ class Worker(Program):
 
 
 def main() -> None:
-    """Entry point: `python -m multigpu.runner.worker PLAN`, in the launcher's environment."""
+    """Entry point: `python -m multigpu.runner.worker PLAN`, in the environment that the launcher
+    sets.
+    """
     run_program(lambda plan: Worker(plan).run_plan())
 
 

@@ -1,4 +1,6 @@
-"""A CollectiveRun: one all-reduce to be timed, frozen, validated; and what to time first."""
+"""A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are
+worth timing first.
+"""
 
 from typing import ClassVar, Literal, Self
 
@@ -20,10 +22,14 @@ MOST_CALLS = 20
 class CollectiveRun(Spec):
     """Method x message x processes x type x execution.
 
-    method: an algorithm written out here, or a library's, by name. bytes: N, of each process.
-    execution: captured: the calls of a sample are one CUDA graph, free of the host's time.
-    warmup_calls are not timed. calls: back to back in a sample. samples: one after the other.
-    delay_us: slept before every exchange, as a distant host's latency (algorithms here only).
+    method: an algorithm written out here, by name, or a library's. bytes: N, of the tensor on each
+        process.
+    execution: captured: the calls of a sample are one CUDA graph, so that no time of the host
+        enters.
+    warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the
+        other.
+    delay_us: slept before every exchange of messages, as a distant host's latency (algorithms
+        written out here only).
     compute_ms: slept before every timed call, where a training step would compute.
     """
 
@@ -110,7 +116,9 @@ def size_text(count: int) -> str:
 
 
 def methods_for(device_type: DeviceType) -> list[str]:
-    """Every method that exists there: libraries, then the documents' own, then the others."""
+    """Every method that exists there: libraries first, then those that the documents compare, then
+    the others.
+    """
     libraries = ["nccl", "two_shot"] if device_type == "cuda" else ["gloo"]
     return list(dict.fromkeys([*libraries, "ring", "central_server", *algorithms()]))
 

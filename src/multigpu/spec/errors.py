@@ -1,4 +1,6 @@
-"""Errors that become a Record's status, and the line of the user's code that they are from."""
+"""Errors that become a Record's status instead of the end of a sweep, and which line of the user's
+own code an error comes from.
+"""
 
 import dis
 import traceback
@@ -30,7 +32,9 @@ class JobError(ValueError):
 
 
 def own_line(error: BaseException) -> str:
-    """The innermost line of the user's own files on the way to the error, quoted; or ""."""
+    """The innermost line of the user's own files on the way to the error, with its text; "" where
+    there is none.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -40,7 +44,9 @@ def own_line(error: BaseException) -> str:
 
 
 class EndsProcess(SystemExit):
-    """Raised to end this process, for its launcher to start it again: not the Run's fault."""
+    """Raised by this package to end its own process, for its launcher to start it again: no fault
+    of the Run that goes on.
+    """
 
 
 def of_a_signal(error: BaseException) -> bool:

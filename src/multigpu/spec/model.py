@@ -26,7 +26,9 @@ written and read twice (12), the gradient of the input, and input and hidden sta
 
 @dataclass(frozen=True)
 class Init:
-    """How a variable starts: uniform in [-scale, scale], normal, a constant, or from a file."""
+    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a
+    constant, or its value in a file.
+    """
 
     law: Literal["uniform", "normal", "constant", "stored"]
     scale: float
@@ -37,7 +39,8 @@ class Init:
 class Variable:
     """A logical trainable variable, as the documents count them: one kernel an LSTM cell.
     `embedding`: looked up by row, [rows, width].
-    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay.
+    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay
+        where it starts.
     """
 
     name: str
@@ -52,7 +55,9 @@ class Variable:
 
 
 def block_of(name: str) -> str:
-    """Return a variable's repeated block: its name up to the first number; "" where it has none."""
+    """Return the repeated block that a variable of this name belongs to: its name up to its first
+    number; "" where it is in none.
+    """
     parts = name.split(".")
     ends = [index for index, part in enumerate(parts[:-1], 1) if part.isdigit()]
     return ".".join(parts[: ends[0]]) if ends else ""
@@ -60,7 +65,9 @@ def block_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd`: v <- m v + g, w <- w - rate v. `adamw`: decay is not in g."""
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is
+    not in the gradient.
+    """
 
     name: Literal["sgd", "adam", "adamw"]
     rate: float
@@ -99,7 +106,8 @@ class Section:
 class Exchange:
     """A collective among the devices that share one copy of a model. exact: statistics of the loss,
     float32 or better in any precision.
-    elements: for each row and step, of what each device hands over (all_gather: all together).
+    elements: for each row and step, of what each device hands over (of an all_gather: all
+        together).
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter"]

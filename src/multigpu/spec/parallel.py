@@ -18,7 +18,8 @@ class ParallelDims:
     """Degrees of parallelism of a Run; their product is its number of devices.
 
     data: replicas that all keep whole variables (replicated data parallel).
-    shard: replicas that each keep a stretch of variables or of optimizer states (FSDP, ZeRO).
+    shard: replicas that each keep a stretch of the variables or of the optimizer's states (fully
+        sharded data parallel, ZeRO).
     tensor: devices over which each layer of one copy of the model is cut.
     pipeline: devices over which the layers or stages of one copy are spread.
     """
@@ -32,7 +33,8 @@ class ParallelDims:
     def of(cls, run: Run, row: Row | None) -> Self:
         """Derive the degrees from a Run and the row of its placement.
 
-        row: None where a Run stands for all placements; then `model_parallel` alone counts devices.
+        row: None where a Run stands for all placements; then `model_parallel` alone says how many
+            devices share a copy.
         """
         if row is not None and row.compute == "stage":
             return cls(pipeline=run.devices)
@@ -67,7 +69,9 @@ class ParallelDims:
         return rank // self.degree
 
     def leads(self, rank: int) -> bool:
-        """Whether `rank` is the first device of its copy of the model, which answers for it all."""
+        """Whether `rank` is the first device of its copy of the model, which answers for the
+        shard's counts.
+        """
         return rank % self.degree == 0
 
 

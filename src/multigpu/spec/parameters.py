@@ -1,4 +1,6 @@
-"""The check behind a notebook's cell `parameters`: a wrong type or name stops it there."""
+"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name
+stops it there, in one sentence.
+"""
 
 import ast
 import difflib

@@ -11,7 +11,9 @@ from multigpu.spec.run import Run
 def parse_fields(
     texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields
 ) -> dict[str, Any]:
-    """`name=value` words as fields of the types in `known`; "none": left out; or a ValueError."""
+    """`name=value` words as fields, each in the type that its field has in `known`; "none" for one
+    that is left out; or a ValueError.
+    """
     fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -28,7 +30,9 @@ def parse_fields(
 
 
 def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str | None:
-    """A word in a field's type: true or false, a number, none where it may be, or the text."""
+    """A word in the type of a field: true or false, a number, none where it may be left out, or
+    else the text itself.
+    """
     kinds = {annotation, *get_args(annotation)}
     if value.lower() == "none" and type(None) in kinds:
         return None

@@ -1,4 +1,6 @@
-"""The parts of a placement's row that degrees and rules read (`placements.row.Placement`)."""
+"""The parts of a placement's row that degrees and rules read, whatever class the row is of
+(`placements.row.Placement`).
+"""
 
 from __future__ import annotations
 

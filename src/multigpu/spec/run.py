@@ -52,7 +52,8 @@ class Run(Spec):
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece
         that leaves the gradient where the logits were ("fused": of a transformer a stretch of
         tokens at a time, so that all logits never exist); NMT and transformers in PyTorch only.
-    bucket_mib: where a bucket of gradients ends (None: 25); placements that merge in backward only.
+    bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that
+        merge during backward only.
     bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has
         returned (None), or "in_backward", as soon as it has returned, on streams of their own
         beside what is left of backward; captured steps of such placements only.
@@ -67,13 +68,16 @@ class Run(Spec):
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar:
         `collectives.spec`), for the placement `replicated_allreduce`; None: the library's takes all
         of them as one message.
-    wire_dtype: the type in which gradients travel through the all-reduce (or None); PyTorch only.
+    wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
+        only.
     precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
         "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
         are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
-    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training.
+    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training
+        (`engines.torch.loss_scale`).
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it
-        (None: all of them); the others hold further copies, and batches are shared among copies.
+        (None: all of them); the others hold further copies, and batches are shared out among
+            copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages
         (None: one); layers over devices only.
     pipeline_schedule: in which order a pipeline's stages work: all micro-batches forward, then all
@@ -82,7 +86,8 @@ class Run(Spec):
     micro_steps: parts of each shard that pass forward and backward one after another, their
         gradients added up, before variables are updated once (None: one); PyTorch with a process a
         device and replicas of the whole model.
-    micro_sync: when these merge: with the last part's (None), or "each"; replicated ones only.
+    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
+        whose gradients merge only.
     slicing: "device": the global batch goes to the first device, from which every other gets its
         shard (None: each shard comes from the host); placement `data_parallel` only.
     recompute: whether repeated blocks keep their inputs alone and compute activations again in
@@ -91,31 +96,40 @@ class Run(Spec):
         again for backward (False: kept between); placements that cut variables only.
     sharded_over: devices over which variables are cut (None: all), neighbours by rank; the others
         hold further copies (hybrid sharding); placements that cut variables only.
-    local_steps: steps of a replica by itself between two averages (None: 5); `local_sgd` only.
-    execution: "captured" is the whole step as one CUDA graph; "compiled" by torch.compile.
+    local_steps: steps that a replica trains by itself between two averages (None: 5); placement
+        `local_sgd` only.
+    execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
+        torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
     input_workers: processes of each replica that make batches (PyTorch's loader), or parallel calls
         of all replicas (tf.data); 0: the training process itself, in the step; None: one thread of
         it, one batch ahead.
     prefetch: batches that are on the device ahead of their step; 0: copied when the step asks.
-    staging: "own_stream": what is copied ahead has a stream of its own, beside computing.
+    staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what
+        computes.
     image_dtype: as what images cross to the device: float32, normalised on the host (None), or
         "uint8", the pixels themselves, a quarter of the bytes, normalised there (inputs
         synthetic_host and jpeg_folder, PyTorch only).
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
-    peer_access: "off": NCCL goes through host memory, a stand-in for GPUs on two sides of a switch.
+    peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on
+        either side of a switch.
     host_cores: how many of (each) host's cores all processes of the Run may use together, the first
-        ones, by affinity from before any framework starts, with no more threads (None: all).
-    energy_window_s: so many more seconds are trained between two readings of each GPU's energy.
+        ones, by affinity from before any framework starts, with no more threads than that (None:
+        all).
+    energy_window_s: so many further seconds are trained between two readings of each GPU's counter
+        of energy.
     feed: where a step's reviews come from: kept on the device if they repeat, else fetched one
         ahead (None); handed over by the step's own thread from Python's arrays ("arrays", as a
         feed_dict), of words as strings that the host looks up ("strings", TensorFlow's placements
         of stages only, as document 003), or one ahead by another thread ("pipeline"); DeepCoNN
         only.
-    stage_devices: the device of each stage, a digit each in the graph's order; "searched" only.
-    traced_steps: so many further steps run under the framework's profiler; timed ones never do.
-    traced_from: the first step of that window, from the Run's first (None: soon after timed ones).
+    stage_devices: the device of each stage of the model, one digit each in the graph's order, for
+        placement "searched".
+    traced_steps: that many further steps run under the framework's profiler; what is timed is never
+        profiled.
+    traced_from: the first step of that window, counted from the Run's first one (None: soon after
+        the last timed one).
     """
 
     workload: str

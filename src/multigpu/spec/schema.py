@@ -1,4 +1,6 @@
-"""Data with known fields, as files hold it; every Run's fields; one sentence of what is wrong."""
+"""Data with known fields, as files hold it, what every kind of Run has, and one sentence for what
+cannot be.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Data(BaseModel):
-    """Never changed, known fields alone. Figures that are no numbers are written as such."""
+    """Never changed, of known fields alone. A figure that is no number is written as such and read
+    back, instead of spoiling the file.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -28,7 +32,9 @@ class Spec(Strict):
 
     @classmethod
     def built(cls, **fields: Any) -> Self:
-        """One with these fields; ValueError: one is unknown, of a wrong type, or cannot work."""
+        """One with these fields; a ValueError names one that is unknown, of a wrong type or of a
+        value that cannot work.
+        """
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -48,7 +54,9 @@ class Spec(Strict):
 
 
 def refusal(error: ValidationError) -> str:
-    """The first thing that is wrong: the field, its value, and why, in one line."""
+    """The first thing that is wrong: the field, its value, and what is wrong with it, in one
+    line.
+    """
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     found = in_one_line(first["msg"].removeprefix("Value error, "))

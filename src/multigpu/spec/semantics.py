@@ -1,4 +1,6 @@
-"""Define what a placement's result equals, and what follows for tables, checks and pages."""
+"""Define what a placement's result equals, and what follows from that for a table, a
+check, a page.
+"""
 
 from __future__ import annotations
 
@@ -101,5 +103,7 @@ class Semantics(Data):
         return self
 
     def on(self, devices: int) -> Semantics:
-        """The same on so many devices: on one, replicas with own losses are one process."""
+        """The same on so many devices: replicas with losses of their own are one process where
+        there is but one.
+        """
         return Semantics() if devices == 1 and not self.facts.loss_is_shared else self

@@ -1,4 +1,6 @@
-"""A model as a graph of stages, framework-free: what each reads, hands on and uses."""
+"""A model as a graph of stages, framework-free: what each reads, what it hands on and which
+variables it uses.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +31,8 @@ Places = Mapping[str, int]
 @dataclass(frozen=True)
 class Stage:
     """One part of a model's forward pass; its backward pass runs on the same device.
-    inputs: the earlier stages whose outputs it reads. arrays: what it reads of the batch itself.
+    inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the
+        batch, fed to where it runs.
     output: shape of what it hands on for one row, the row's axis left out; () for a number.
     integers: it hands on ids (int64), which have no gradient.
     variables: that it uses. They live, with their slots, where it runs, and are updated there.
@@ -48,7 +51,9 @@ class Stage:
 
 
 class Crossing(NamedTuple):
-    """A tensor that travels from `source`'s device to `end`, and its gradient, if any, back."""
+    """A tensor that travels from the device of `source` to device `end` in the forward pass; its
+    gradient, if it has one, travels back.
+    """
 
     source: str
     start: int
@@ -59,7 +64,9 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True)
 class StageGraph:
-    """A model's stages in an order in which they can run (or ValueError); the last has the loss."""
+    """The stages of one model in an order in which they can run (else a ValueError); the last one
+    hands on the loss.
+    """
 
     stages: tuple[Stage, ...]
 
@@ -93,7 +100,9 @@ class StageGraph:
 
     @cached_property
     def together(self) -> tuple[tuple[str, ...], ...]:
-        """The placed stages in groups that must share a device, since they share a variable."""
+        """The placed stages in groups that must share a device, since they use one variable (a
+        look-up runs where its table is).
+        """
         group = {stage.name: index for index, stage in enumerate(self.placed)}
         for index, stage in enumerate(self.placed):
             for other in self.placed[:index]:
@@ -113,7 +122,9 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places` of all stages, and the host's; ValueError: impossible, or a variable apart."""
+        """`places`, of all placed stages, with the host's; a ValueError where one is impossible, or
+        stages of one variable stand apart.
+        """
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(
@@ -154,7 +165,9 @@ class StageGraph:
         ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
-        """Bytes that one step moves, by kind (`traffic.KINDS`), gradients too, but not feeding."""
+        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included;
+        feeding the batch is not placement.
+        """
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
             there = direction(one.start, one.end)
@@ -169,7 +182,8 @@ class StageGraph:
 class Staged:
     """How a workload offers itself to placements of its stages. arrays: a batch's, by the names
     that the stages read.
-    graph: a model's stages; `strings`: whether its words are strings, looked up on the host first.
+    graph: a model's stages; `strings`: whether its words arrive as strings, which the host looks up
+        first.
     """
 
     graph: Callable[[Any, bool], StageGraph]

@@ -1,1 +1,3 @@
-"""A user's own model through the study's placements (`compare`), and traces of own scripts."""
+"""A user's own model through the study's placements (`compare`, what it finds, its page), and
+traces of a user's own scripts.
+"""

@@ -94,7 +94,8 @@ def activations_of(
 ) -> PerBatch | None:
     """Return what a step's batch holds at most on a device; None: recomputed, and no block repeats.
 
-    module: the job's model, which recomputes its blocks from now on if asked to (None: made).
+    module: the job's model, which recomputes its blocks from now on where that is asked for (None:
+    it is made).
 
     Raises:
         JobError: the model does not compute; the sentence has the user's own line.

@@ -28,10 +28,12 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
     """Samples/s on so many devices like these in one machine, on batches that are ready there,
     fitted to one device and the placement; of one GPU by published links.
 
-    Its interval is no narrower than any that it rests on, and it has none if one is a single run.
+    Its interval is no narrower than that of any figure it rests on, and it has none where one of
+    these is a single run.
 
     Raises:
-        Missing: nothing is to be fitted, or to be believed; the sentence says why.
+        Missing: there is nothing to fit, or what there is cannot be believed; the sentence says
+            why.
     """
     if name is None and result.is_alone:
         raise Missing("a forecast needs a placement beside one device, and none was measured")

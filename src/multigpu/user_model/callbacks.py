@@ -1,4 +1,6 @@
-"""Callbacks for Keras: each batch's throughput in `model.fit`, as document 001 printed it."""
+"""Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's
+scripts printed it.
+"""
 
 import time
 from collections.abc import Callable
@@ -21,8 +23,10 @@ class ThroughputCallback(keras.callbacks.Callback):
 
     Args:
         batch_size: samples of a full batch, of all replicas together.
-        samples: of an epoch, so that a short last batch counts what it holds; None: all are full.
-        warmup_batches: the first batches of the whole training, not in `samples_per_s`.
+        samples: samples of an epoch, so that a short last batch counts what it holds; None if every
+            batch is full.
+        warmup_batches: the first batches of the whole training, which are kept but never enter
+            `samples_per_s`.
 
     Raises:
         ValueError: a number is not positive, or an epoch has more batches than `samples` fill.

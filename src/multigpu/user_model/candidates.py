@@ -1,4 +1,6 @@
-"""Which Runs a comparison measures, in which order, how long; and what cannot be asked."""
+"""Which Runs a comparison measures, in which order and of how many steps; and what cannot be asked
+for.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +55,9 @@ def steps_for(
     devices: int,
     slice_s: float,
 ) -> int:
-    """How many steps a Run times: as this comparison did so far, or as the budget allows."""
+    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or
+    else what a slice of the budget allows.
+    """
     known = [run for run in kept_runs(folder, described.name) if run.device_type == device_type]
     if known:
         return known[0].timed_steps
@@ -240,7 +244,9 @@ def check_named(
     levers: Sequence[str] | Literal["all"] | None,
     device_type: str,
 ) -> None:
-    """Refuse (ValueError) a placement that is unknown, and a lever that none can have here."""
+    """Refuse (ValueError) a placement that is unknown, and a lever that is none or not to be had
+    here.
+    """
     for name in placements if placements != "all" else ():
         find_placement(name)
     checked_levers(levers, device_type)

@@ -72,7 +72,8 @@ def describe(
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
     named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
-    has them. twice_s: so long it may take to make batches and model again, anew (0: not made).
+    has them. twice_s: so long it may take to make batches and model again, in new processes (0:
+    they are not).
     """
     file, _, called = named.rpartition(":")
     code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))

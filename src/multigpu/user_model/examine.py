@@ -1,4 +1,6 @@
-"""Find out what the study must know of a job by training a step of it here, on few samples."""
+"""Find out what the study must know of a user's job by training one step of it here, on the CPU and
+on few samples.
+"""
 
 import contextlib
 import hashlib
@@ -96,7 +98,9 @@ class Examination:
             return self.step(self.cut(None)), None
 
     def comparability(self, rows: int | None, left_out: bool) -> tuple[Precision | None, str]:
-        """The precision to compare placements in, or None and why. left_out: whether it drew."""
+        """The precision in which placements of this model can be compared, or None and why not.
+        left_out: whether it drew at random.
+        """
         precision: Precision = "fp64"
         self.precision = precision
         try:
@@ -146,7 +150,9 @@ class Examination:
         return precision, ""
 
     def _several(self) -> list[np.ndarray]:
-        """The first batches, until one is unlike or all hold samples enough to halve unequally."""
+        """The first batches, as many as there are until one is built unlike, or all hold samples
+        enough to choose unequal halves from.
+        """
         arrays = self.arrays
         source = batches_of(self.framework, self.job, self.job.batch_size, self.replicas, 0, 0)
         for step in range(1, SAMPLES):

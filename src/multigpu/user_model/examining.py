@@ -109,7 +109,9 @@ def examine_apart(
 
 
 def _ended(request: Path, ends_s: float) -> int | None:
-    """Run the process to its end, and end all that it started: exit code, or None: too late."""
+    """Run the process to its end, and end it and all that it started however this is left: its exit
+    code, or None where its time was over.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(request)],
         env=PATIENT | launch_environment() | WITH_KERAS,

@@ -90,7 +90,9 @@ class Lookout:
         return stuck(with_stacks(found, files), now_s)
 
     def _pass_on(self, plan: Plan, journal: Journal) -> None:
-        """Leave out the repeats of what failed once and would fail again, each with the reason."""
+        """Leave out the repeats of what failed once, which would fail again: these are passed over,
+        each with the reason.
+        """
         events = journal.events()
         for event in events[self.seen :]:
             if event["event"] != "done" or event["index"] in self.done:
@@ -119,7 +121,9 @@ class Lookout:
                 os.kill(one.process, signal.SIGKILL)
 
     def _keep(self, plan: Plan, item: Point, why: str) -> None:
-        """Write for dead workers the Record of a Run that was cut off; the next call repeats it."""
+        """Write what the workers no longer can: the Record of a Run that was cut off, which the
+        same call measures again.
+        """
         items: list[Point] = plan.items[1:]  # type: ignore[assignment]
         left = [o for o in items if alike(o.run, item.run) and plan.find(o) is None]
         store = TIMED.store(plan.records)

@@ -77,7 +77,8 @@ def traced_of(result: Result, placed: Placed) -> Traced | None:
     """Return the six parts of a placement's step, of the rank that waits most for the others: what
     it takes is what the step takes. None: it was not traced so.
 
-    Input is as measured apart from any profiler, if it was; the trace divides the rest.
+    Input is what was measured apart from any profiler, where it was; the trace tells the others'
+    shares of the rest.
     """
     every = [trace for _, trace in traced(result.measured(placed.name, traced=True))]
     waited = input_of(result, placed.name)

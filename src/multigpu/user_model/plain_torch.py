@@ -1,4 +1,6 @@
-"""The user's module trained in plain PyTorch beside what engines train: on whole batches."""
+"""The user's own module trained in plain PyTorch beside what engines would train of it: on whole
+batches, step after step.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

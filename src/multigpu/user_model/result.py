@@ -1,4 +1,6 @@
-"""Hold what `compare` found: the fastest placement, a table, why, and what more devices give."""
+"""Hold what `compare` found: the fastest placement, a table, why it is no faster, what more devices
+would give.
+"""
 
 from __future__ import annotations
 

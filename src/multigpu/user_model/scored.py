@@ -12,7 +12,8 @@ from multigpu.workloads.own.torch import own_module
 
 
 def score_of(job: Job) -> dict[str, Any]:
-    """Return the score of `evaluate` and its seconds, as a description tells them; or nothing.
+    """Return the score that `evaluate` gives and the seconds it takes, as a description tells them;
+    nothing where the job has none.
 
     Raises:
         JobError: it fails, gives no finite number, or changes the model.

@@ -4,7 +4,8 @@ Parts of a window add up: computing; waiting_for_others and communication, colle
     nothing is computed; copies that are
 as exposed; idle while the host was in a DataLoader (input) or not (host_dispatch). A collective
 that all ranks join has travelled only
-once the last began it: those that began earlier waited. One rank's file calls all communication.
+once the last of them began it: those that began earlier waited. One rank's file alone calls all of
+    it communication.
 """
 
 import re

@@ -1,4 +1,6 @@
-"""Which figures of a comparison cannot be believed, and why: said beside them; none leads."""
+"""Which figures of a comparison cannot be believed, and why: each is said beside its figure, and
+none of them leads.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,8 @@ def doubts_of(
     """Why the figures of a placement (a row of the comparison) are not believed; none: they are.
 
     Args:
-        records: those that the row is of. base: the row of one device, with its Records, or None.
+        records: those that the row is of. base: the row of one device, with its Records; None: it
+            was not measured.
     """
     run, found = records[0].run, list[Doubt]()
     if all(map(disturbances, records)):

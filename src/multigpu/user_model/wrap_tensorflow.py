@@ -1,4 +1,6 @@
-"""A user's Keras model under a placement of TensorFlow's own strategies, for `model.fit`."""
+"""A user's Keras model under a placement that TensorFlow's own strategies carry out, for
+`model.fit`.
+"""
 
 from pathlib import Path
 from typing import Any

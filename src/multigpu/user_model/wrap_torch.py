@@ -1,4 +1,6 @@
-"""A user's module under a placement, for an own training loop under `torchrun`."""
+"""A user's module under a placement, for a training loop of their own that `torchrun` starts, one
+process a device.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ class Trained:
         return run.model_copy(update={"model": name})
 
     def step(self, batch: Any) -> float:
-        """Train on this process's batch, of the job's form and size; the global mean loss."""
+        """Train on this process's batch, built as the job's and of its size (else a ValueError);
+        the global batch's mean loss.
+        """
         structure, arrays = taken_apart(batch)
         if structure != self.described.structure:
             raise ValueError(

@@ -72,7 +72,9 @@ def javascript() -> str:
 
 
 def of_placement(row: Placement) -> dict[str, float]:
-    """Return a placement's numbers: shares of the model's bytes moved and kept. Or NoFormula."""
+    """Return a placement's numbers: what it moves and keeps, as shares of the model's bytes.
+    NoFormula: nothing here says it.
+    """
     if row.compute != "replica" or row.copied_anew:
         raise NoFormula(f"{row.name}: not all of its devices keep the model")
     moved = demand_of(
@@ -103,7 +105,9 @@ def of_placement(row: Placement) -> dict[str, float]:
 
 @cache
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return forms, placements and models with their numbers (`workflow/calculator.py`'s)."""
+    """Return forms, placements and models by name, each with its numbers; `workflow/calculator.py`
+    writes what they take from the Records.
+    """
     known = yaml.safe_load(TABLE.read_text())
     chosen = {}
     for name, row in placements().items():

@@ -1,4 +1,6 @@
-"""All-reduces for the report: which method wins at which size, and what a link allows."""
+"""All-reduces for the report: which method wins at which size, and what a link between hosts
+allows.
+"""
 
 import math
 from pathlib import Path
@@ -25,7 +27,9 @@ def sample_ends(folder: Path) -> pd.DataFrame:
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
-    """The time (s) of `size` bytes by a method: measured, or between two sizes that were; None."""
+    """The time (s) of `size` bytes by one method: measured, or in proportion between the nearest
+    sizes that were; None outside of these.
+    """
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None

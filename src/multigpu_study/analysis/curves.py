@@ -41,7 +41,8 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     A panel is what runs share apart from placement, precision and execution, without staged ones,
     named by its rate where that differs. Its truth is ddp in fp64, or where there is none (GPUs) in
     fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the
-    median distance of all. tolerance = ALLOWED x drift x ROUNDING: fp64 is held to 2^-29 of fp32's.
+    median distance of all. tolerance = ALLOWED x drift x ROUNDING: fp64 is held to 2^-29 of what
+    rounding did in fp32.
 
     role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift:
         it cannot miss three times that), "compared", or "free" (need not follow). replicas: the

@@ -1,4 +1,6 @@
-"""Compute again what the study misread: days as alike, pooled machines, other kernels."""
+"""Compute again what the study misread: days taken for alike, machines pooled, a baseline without
+the same kernels.
+"""
 
 from collections.abc import Mapping
 from itertools import combinations

@@ -1,4 +1,6 @@
-"""Judge forecasts by what was measured: mean error, order, share in the band; their tables."""
+"""Judge forecasts by what was measured: mean error, order of placements, share in the band; and the
+tables of lines that are forecast.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def from_one(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def from_several(lines: Sequence[Series]) -> pd.DataFrame:
-    """Return forecasts of the largest count from smaller ones (`forecast_lines`), alike."""
+    """Return forecasts of the largest count from the smaller ones (`forecast_lines`), in the same
+    columns.
+    """
     table = held_out_table(lines)
     if table.empty:
         return table
@@ -55,7 +59,8 @@ def from_several(lines: Sequence[Series]) -> pd.DataFrame:
 
 def accuracy(told: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return a row a group of forecasts: n, mean_error (of absolute errors), bias (mean of errors),
-    inside (share in the band), order (share of a job's pairs of placements in order), compared.
+    inside (share in the band), order (share of pairs of placements of a job whose order is right),
+    compared (such pairs).
     """
     rows = []
     for key, own in told.groupby(list(by), sort=False):
@@ -76,14 +81,18 @@ def accuracy(told: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def forecast_lines(lines: Sequence[Series], most: int = 1024, draws: int = 1000) -> list[Series]:
-    """The lines, with forecast to `most` if possible, held-out point, bands; or ValueError."""
+    """The lines, where they can be with their forecast to `most` devices, held-out point and
+    widened bands. ValueError: `most` < 2.
+    """
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     return calibrated([line.with_forecast(most, draws) for line in lines])
 
 
 def calibrated(lines: Sequence[Series]) -> list[Series]:
-    """Each line with bands widened by its kind's other held-out points (`forecast.widening_of`)."""
+    """Each line with bands widened by what the held-out points of the others of its kind ask for
+    (`forecast.widening_of`).
+    """
     done = []
     for line in lines:
         if line.forecast is not None and line.held_out is not None:

@@ -94,7 +94,9 @@ KIND = ("framework", "processes", "execution", "on_host")
 
 
 def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of points with two repeats in each of two launches: second over first, and holds_one."""
+    """Of points with at least two repeats in each of two launches: the second's rate over the
+    first's (`versus`), and holds_one.
+    """
     ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
     each = points(ordered, by=[*POINT, "launch_id"])
     each = each[each["n"] > 1]

@@ -33,7 +33,9 @@ STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
 
 
 def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a GPU and Record that tells one GPU's own rate, with its state after the steps."""
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as
+    found after the timed steps.
+    """
     rows = []
     for record in records:
         run, m = record.run, record.measurement

@@ -22,7 +22,9 @@ from multigpu.workloads import description_of
 
 
 def kept_gib(row: Any, **changed: Any) -> float:
-    """GiB of the fullest device of a point by its row, some fields changed; NaN: no formula."""
+    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed;
+    NaN where no formula says.
+    """
     try:
         run = build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)
         return most_kept(run, description_of(run)) / GIB
@@ -49,7 +51,9 @@ def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def largest(run: Run, gigabytes: float) -> float:
-    """Parameters of the largest such model of which a device of so many GB (10^9) keeps all."""
+    """Parameters of the largest model of these proportions of which a device of so many GB (10^9
+    bytes) keeps all that it must.
+    """
     return (
         sum(variable.elements for variable in description_of(run).variables)
         * gigabytes
@@ -64,7 +68,8 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     forward passes of its share of the batch);
     links_s: the least time to sum the gradients, 2 (N - 1)/N S / L; one_step_s: the same series'
         step on one device; bound_exposed: the
-    most efficiency if no summing hides behind computing. NaN where no link or step was measured.
+    most efficiency if no summing hides behind computing. NaN where no link of such a device was
+    measured, or no step on one.
     """
     own = points[points["n"] > 0].reset_index(drop=True)
     on = [field for field in POINT if field != "devices"]

@@ -1,4 +1,6 @@
-"""Learn what merging costs from committed Records, and test it on models left out."""
+"""Learn what merging costs from the committed Records (`multigpu.analysis.merge_cost`), and test it
+on models that were left out.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def forecast_s(pairs: pd.DataFrame, coefficients: np.ndarray) -> pd.Series:
 
 
 def left_out(pairs: pd.DataFrame) -> pd.Series:
-    """Return each pair's measured step over that forecast by costs of all other models."""
+    """Return each pair's measured step over the one forecast by costs that were learned from all
+    other models on two devices.
+    """
     found = pd.Series(np.nan, index=pairs.index)
     for _, form in pairs.groupby("form"):
         for model, own in form.groupby("model"):
@@ -109,7 +113,9 @@ def left_out(pairs: pd.DataFrame) -> pd.Series:
 
 
 def band_of(ratios: pd.Series) -> tuple[float, float]:
-    """Return the ends of the next ratio with 95%: outer ranks of n + 1, extremes at most, and 1."""
+    """Return between which ends the next ratio lies with 95%: the outer ranks of n + 1, at most the
+    extremes; 1 always lies between.
+    """
     ordered = np.sort(ratios.to_numpy())
     rank = max(0, math.floor((len(ordered) + 1) * (1 - LEVEL) / 2) - 1)
     return min(1.0, float(ordered[rank])), max(1.0, float(ordered[-1 - rank]))

@@ -9,7 +9,9 @@ from multigpu.analysis.statistics import mean_interval
 
 
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """A row a group of Records without rates: each column's mean, _low, _high (95%, t), n, keys."""
+    """One row a group of Records, for what no rate is of: of each column its mean with _low and
+    _high (95%, Student's t), n, keys.
+    """
     each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
     bounds = {
         "_low": lambda own: mean_interval(own.dropna())[0],

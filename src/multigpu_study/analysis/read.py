@@ -63,7 +63,9 @@ class DocumentStudy(Study):
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, all made on one computer (`host_points`)."""
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind
+        (`host_points`).
+        """
         return host_points(collectives_frame(self.data / "hosts"))
 
     @cached_property

@@ -90,7 +90,8 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     fetches and two pushes.
     time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards;
         own-fetch updates, and those that pass
-    while messages travel, are not in it. spread: mean difference of most and least updated shards.
+    while messages travel, are not in it. spread: mean difference between the most and least updated
+    shard of a vector.
     """
     rows = []
     for record in records:
@@ -119,7 +120,9 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run of the grid `large_batch`: batch = k n, rule, share wrong, virtual s an epoch."""
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows
+    wrong at the end, virtual s an epoch.
+    """
     rows = []
     asked = [
         e

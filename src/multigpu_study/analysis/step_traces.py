@@ -45,7 +45,9 @@ def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record with known passes: key, devices, launch_id, `WHOLE`, timed_step_s."""
+    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over
+    steps), timed_step_s (unprofiled).
+    """
     rows = [
         {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
         | {"timed_step_s": timed_step_s(record, paired=True)}

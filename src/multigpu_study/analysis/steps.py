@@ -1,4 +1,6 @@
-"""Summarise Records by steps: input workers, warm-up's end, whether faster Runs trained alike."""
+"""Summarise Records step by step: what more input workers bring, where warm-up ended, whether a
+faster Run trained as the plain one did.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +20,9 @@ LEVEL = 0.95
 
 
 def with_waits(points: pd.DataFrame, records: Iterable[Record]) -> pd.DataFrame:
-    """The points with wait_s: the mean of `waited_s` over Records (NaN: none recorded)."""
+    """The points with wait_s: the mean of `waited_s` over their Records (NaN where none recorded
+    its waits).
+    """
     known = {record.key: waited_s(record) for record in records if record.status == "ok"}
     waits = points["keys"].str.split(", ").explode().map(known).astype("float64")
     return points.assign(wait_s=waits.groupby(level=0).mean())
@@ -35,7 +39,9 @@ class Knee(NamedTuple):
 
 
 def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of rates over workers, by least squares over every split; or infinite `ceiling`."""
+    """The knee of rates over workers, by least squares of logarithms over every split; where no
+    point is level, `ceiling` is infinite.
+    """
     if len(workers) < 2 or not (np.array([*workers, *rates]) > 0).all():
         raise ValueError(f"a knee needs at least two positive points: there are {len(workers)}")
     order = np.argsort(workers)
@@ -193,7 +199,9 @@ STEP_COLUMNS = columns("step_times")
 
 
 def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
-    """Every step of Records `keys`, warm-up too, a row a rank and step: `STEP_COLUMNS`."""
+    """Every step of the measured Records called `keys`, warm-up included: a row a rank and step
+    (key, rank, step, timed, step_time_s).
+    """
     rows = []
     wanted = set(keys)
     for record in records:

@@ -1,4 +1,6 @@
-"""Synchrony's Records as a tidy frame; curves, memory, predictions, large batches."""
+"""SynchronyRecords and AveragingRecords as a tidy frame; curves, the server's memory, real runs
+beside their prediction, large batches.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -231,7 +233,9 @@ def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sync over async, exponential times, of an update and a sample; Welch on logarithms."""
+    """Time of sync over async under exponential times, where both have several seeds, of an update
+    and of a sample; Welch on logarithms.
+    """
     known = where(
         frame,
         status="ok",

@@ -1,4 +1,6 @@
-"""TrainingRecords as tidy frames; how far curves lie apart, and what a bucket costs."""
+"""TrainingRecords as tidy frames; how far apart curves lie, and whether sharing a bucket costs
+convergence.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

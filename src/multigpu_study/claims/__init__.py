@@ -1,4 +1,6 @@
-"""The documents' claims, as data: tests over Records; verdicts; a line, row or JSON each."""
+"""The documents' claims, as data: tests over Records; verdicts; a line, a page row or JSON of
+each.
+"""
 
 from multigpu.lazy import lazy
 from multigpu_study.claims.core import Claim, Contrast, Predicate, Term

@@ -90,7 +90,8 @@ class Term(Data):
 
 
 class Contrast(Data):
-    """The product of the `over` terms by that of the `under` terms, geometric means over repeats.
+    """The product of the `over` terms by that of the `under` terms, each the geometric mean of a
+    quantity over repeats.
 
     Every field that no term names is equal on all terms (machine, versions, placement, batch,
     precision ...), so a baseline is always the same placement's own. Terms of equal `select` take
@@ -101,7 +102,8 @@ class Contrast(Data):
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound,
         bound]. effect: the document's own ratio; the bound is then half way between it and 1 (else
             an effect is real from 5% on). size: it says how large the effect is alone.
-    counts: the device counts N to look at: those named, each measured one, or the highest one.
+    counts: the device counts N to look at: those named, each measured one, or the highest measured
+        one.
     across: how settings join. "same": all that have enough data must agree; "all": one
         counterexample refutes; "any": one example suffices; "most": more than half decide. apart:
         fields whose values are scopes of their own, which may hold here only.
@@ -110,7 +112,8 @@ class Contrast(Data):
     form: "ratio": as above. "share": of what the first `over` term has more than the second, how
         much is not in the same difference of the `under` terms (a cause's share of an added time).
         "pooled": mean squares of POOLED_FREEDOM degrees of freedom (F or chi-squared).
-    paired: repeats of equal number saw the same batches, and are compared: for what training does.
+    paired: repeats of equal number began alike and saw the same batches, so each is compared with
+        its own: for what training does.
     """
 
     label: str
@@ -193,8 +196,10 @@ class Claim(Data):
     """A sentence of the documents in plain words, and what can be said of it.
     figure: the document's own. page: the notebook that shows what decides it. untestable: why it
         cannot be tested here.
-    further: what else must hold, over other kinds of Records: each alone, and any refutes all.
-    decides: what would decide it while open, in so many `seconds` of so many `gpus`, or of CPUs.
+    further: what else must hold, over other kinds of Records: each predicate is decided alone, and
+        one that does not hold refutes all.
+    decides: what would decide it while it is open, in so many `seconds` of so many `gpus`, or of
+        two CPU cores where these are none.
     refuted_on: of a sentence about machines of another kind, on what those are that refute it: it
         then does not hold here.
     """

@@ -57,7 +57,8 @@ def figure(
 ) -> str:
     """All settings of a contrast: each with what tells it from the others, or the range where they
     are many.
-    further: those with too little data, by number and range. told: fields named in any case.
+    further: those with too little data to decide, of which only number and range are given. told:
+        fields that are named in any case.
     """
     if len(settings) <= LISTED:
         names = settings_named(settings, [*settings, *further], told, contrast.counts != "highest")

@@ -56,7 +56,9 @@ def claims_table(results: Sequence[ClaimResult]) -> str:
 
 @lru_cache
 def page_title(page: str) -> str:
-    """A notebook's first heading (links say it up to the colon), or its name without a file."""
+    """The first heading of a notebook (a link says it as far as the colon, the whole when pointed
+    at); its name where there is no file.
+    """
     file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
     if not file.is_file():
         return page

@@ -129,7 +129,9 @@ def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
 def support(
     contrast: Contrast, settings: Sequence[Setting], verdict: Verdict
 ) -> tuple[int, int, int]:
-    """How many settings decide a verdict; how many too seldom measured lean to it, of all."""
+    """How many settings decide a verdict; how many too seldom measured lean to it, and of how
+    many.
+    """
     leaning = [leans(contrast, setting) == verdict for setting in settings if not setting.enough]
     return (
         sum(setting.enough and setting.verdict == verdict for setting in settings),

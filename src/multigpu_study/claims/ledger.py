@@ -21,7 +21,8 @@ STATES = ("none", "existed", "not known")
 class Entry(NamedTuple):
     """One test of a claim, in the columns of the file. written: in UTC; commit: "" where it is the
     one that added the row.
-    data: what there was by then of the Records that decide today, of STATES; or "not known".
+    data: what there was by then of the Records that decide the claim today, of STATES; "not known"
+        where they name folded commits.
     """
 
     claim: str
@@ -58,7 +59,9 @@ def _rows(path: Path) -> list[Any]:
 
 
 def order(entry: Entry, measured_at: Sequence[str]) -> str:
-    """Which was first, a test or its Records: the test only if ledger and dates (UTC) say so."""
+    """Which was first, of a test and the Records that decide it: the test only if the ledger and
+    all of their dates (in UTC) say so.
+    """
     older = sum(date < entry.written for date in measured_at)
     if entry.data == "none" and not older:
         return BEFORE

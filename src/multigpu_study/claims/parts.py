@@ -1,4 +1,6 @@
-"""One contrast over its settings: rules from intervals to a verdict, and what is said."""
+"""One contrast over its settings: the rules that turn intervals into a verdict (looks, ceilings,
+scopes, a majority), and what is said.
+"""
 
 import math
 from collections.abc import Sequence
@@ -169,7 +171,9 @@ class ContrastResult:
         )
 
     def _rests_on(self) -> str:
-        """That a verdict rests on less than half of the settings, and where the others point."""
+        """That a verdict rests on less than half of the settings; how many of those with too few
+        repeats point there by their estimates.
+        """
         deciding, agreeing, few = support(self.contrast, self.settings, self.verdict)
         if (
             self.verdict not in DECIDED

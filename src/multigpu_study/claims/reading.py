@@ -42,7 +42,9 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
-    """The `known` claims and a folder's, by number. ValueError: none, twice one, a bad field."""
+    """The `known` claims and those of a folder's YAML files, by number. ValueError: none, two of
+    one number, or a field that cannot be.
+    """
     found = dict(known)
     for fields in (
         fields
@@ -71,7 +73,9 @@ def find_claim(number: str) -> Claim:
 
 
 def selection(fields: Mapping[str, Any], of: str) -> Selection:
-    """Values of each named field, in the names' order; ValueError: Records have no such field."""
+    """One value or several for each named field, in the order of their names; ValueError where
+    Records of this kind have no such field.
+    """
     known, what = KNOWN[of]
     if unknown := sorted(set(fields) - set(known)):
         raise ValueError(

@@ -1,4 +1,6 @@
-"""Hold the results of one setting of a claim; computed once, and kept until a change."""
+"""Hold the results of one setting, of one framework, of a claim; results are computed once, and
+kept until anything changes.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +17,12 @@ from multigpu_study.claims.core import Claim, Verdict
 
 class Setting(Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
-    fields: what tells it from others of its contrast. enough: whether it has repeats and launches.
+    fields: what tells it from other settings of its contrast. enough: whether it has the repeats
+        and launches to decide.
     holding, failing: how likely data like these are if it does not hold, and if it does not fail
         (one-sided p-values; None: not enough).
-    ceiling: the best that it could be. by_median: by median steps. noisy: the two clocks differ.
+    ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the
+        two clocks differ by too much.
     """
 
     framework: str
@@ -59,7 +63,8 @@ class Answer(Data):
 
 class ClaimResult(Answer):
     """The outcome of a Claim by the Records: overall, by framework, and every interval behind it.
-    looks: settings that may decide. needed: repeats that would. measured_at: its Records, in UTC.
+    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
+        its verdict were measured, in UTC.
     """
 
     claim: Claim

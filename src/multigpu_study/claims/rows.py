@@ -77,7 +77,8 @@ def admitted(
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     """The table of a kind of Records (`core.KINDS`) as claims read it: categories of plain values
-    in the columns of CONTEXT. ValueError: it lacks a column that every verdict needs.
+    in the columns of CONTEXT. ValueError: a column that every verdict needs is missing; the
+        sentence names it.
     """
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():
@@ -132,7 +133,9 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _best(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """Of a rule's runs those at the best rate, no condition then: by loss and rare features."""
+    """Of a rule's runs at several rates those at the best one, which is no condition then: by their
+    mean loss, and by rare features.
+    """
     setting = ["problem", "devices", "trained", "rate_rule"]
     found = []
     for figure, tuned in (("loss_last", "the loss"), ("rare_missed", "rare features")):

@@ -275,7 +275,9 @@ def _ceilings(pairs: Pairs) -> pd.Series:
 
 
 def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
-    """Repeats a side that decide a setting with 80%, among so many looks; None: over 1,000."""
+    """Repeats of each side that decide a setting with a chance of 80%, among so many looks; None:
+    over 1,000, no interval or no ratio.
+    """
     if (
         contrast.form != "ratio"
         or setting.low is None

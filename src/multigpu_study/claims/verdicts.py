@@ -131,7 +131,9 @@ def needed(result: ClaimResult) -> str:
 
 
 def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
-    """Judge a predicate's parts by Records of a framework, or joined; several: name contrasts."""
+    """Judge a predicate's parts by Records of one framework, or of joined ones; several: the
+    contrast that is not so must be named.
+    """
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
@@ -224,7 +226,9 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 
 def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
-    """The verdict of what holds together: one that does not refutes all, but for a size (True)."""
+    """The verdict of what must hold together: one that does not refutes all, unless it only says
+    how large the effect is (True).
+    """
     must = [verdict for verdict, size in verdicts if not size] or [
         verdict for verdict, _ in verdicts
     ]
@@ -246,7 +250,9 @@ def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
 
 
 def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
-    """The undecided frameworks with more settings than decided ones, or as many against them."""
+    """The undecided frameworks that have more settings with enough repeats than those that decide,
+    or as many that point elsewhere.
+    """
     decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
     count = sum(answer.decidable for answer in decided)
     fails = {answer.verdict == "does not hold" for answer in decided}
@@ -263,7 +269,9 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
 
 
 def combine(answers: Mapping[str, Answer]) -> Answer:
-    """One answer of all frameworks: the decided ones', unless an undecided one blocks it."""
+    """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one
+    that could decide more blocks it.
+    """
     answers = {framework_title(name): one for name, one in answers.items()}
     first: list[Verdict] = [
         "does not hold",

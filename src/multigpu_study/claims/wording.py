@@ -1,4 +1,6 @@
-"""Figures as a reader meets them, "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5", and results."""
+"""Figures as a reader meets them, "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5 over 2 launches", and
+results on a terminal.
+"""
 
 import textwrap
 from collections import Counter
@@ -59,7 +61,9 @@ def of_models(settings: Sequence[Setting]) -> str:
 def settings_named(
     shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool
 ) -> list[str]:
-    """The fewest fields, best known first, that tell shown settings from all; `told` are in it."""
+    """The fewest fields, best known first, that tell every shown setting from all that were found,
+    in words; `told` are among them.
+    """
     alike = [
         (one, other)
         for one in shown

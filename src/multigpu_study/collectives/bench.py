@@ -1,4 +1,6 @@
-"""One CollectiveRun on one process: tensor, messages, call, clock, check; default group."""
+"""One CollectiveRun on one process: its tensor, its messages, its call, its clock and its check.
+Needs the default group.
+"""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""An all-reduce as an experiment: items, Records, and the command. Imports no framework."""
+"""An all-reduce as an experiment: what a launch is told of it, its Records, and the command.
+Imports no framework.
+"""
 
 import importlib
 from collections import Counter
@@ -28,7 +30,9 @@ from multigpu_study.commands import parsed
 
 
 class CollectiveItem(Trial):
-    """most_symmetric_bytes: largest message of the two-shot. interface: whose bytes are read."""
+    """most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each
+    host, whose bytes are read.
+    """
 
     run: CollectiveRun
     timeout_s: float = 60.0
@@ -96,7 +100,8 @@ def measure(
 ) -> Summary:
     """Measure what has no Record, every Run once before any is repeated; none begins after
     `budget_s` seconds. Raises as `sweep`.
-    spread: hosts over which processes are dealt (None: this one). timeout_s: for a Run and checks.
+    spread: hosts over which the processes are dealt out (None: all on this one). timeout_s: for one
+        Run, its checks included.
     """
     most = max((run.bytes for run in runs if run.method == "two_shot"), default=0)
     points = [

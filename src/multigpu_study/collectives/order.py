@@ -15,7 +15,9 @@ def parse_size(text: str) -> int:
 
 
 def sizes_in_order(sizes: Sequence[int]) -> list[int]:
-    """The most informative first: the quoted ones, the ends, then the middle of the widest gap."""
+    """The most informative first: those that the study quotes, the ends, then always the middle of
+    the widest gap (in powers).
+    """
     left = sorted(set(sizes))
     chosen = list(
         dict.fromkeys(

@@ -1,4 +1,5 @@
-"""Measure between hosts: `python -m multigpu hosts --parts growth,latency --budget-s 600`.
+"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s
+600`.
 
 The hosts are network namespaces of this machine with links of limited bandwidth
 (`runner.hosts.namespaces`), which needs root and iproute2. Parts are files of `grids/hosts/`, each
@@ -122,7 +123,9 @@ def measure_part(
     retry: Sequence[str] = (),
     progress: bool = True,
 ) -> Summary:
-    """Measure in order what has no Record, for about `budget_s`; a step has a host a device."""
+    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step
+    on as many hosts as it has devices.
+    """
     if all(isinstance(run, CollectiveRun) for run in part.runs):
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = SimulatedHosts(hosts, part.per_host)

@@ -51,7 +51,9 @@ def times(coefficient: Powers, replicas: int) -> int:
 
 
 def formula(placement: Placement) -> Formula:
-    """Bytes that one step (or cycle) moves, by kind; ValueError: the variables' devices decide."""
+    """Bytes that one step (or cycle) moves over all replicas, by kinds that move some; a ValueError
+    where the variables' devices decide.
+    """
     row, homes = placement, {placement.variables, placement.embeddings}
     if row.travels == "activations":
         raise ValueError(
@@ -95,7 +97,9 @@ def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
 
 
 def _of_rows(placement: Placement, kind: str, replica: int) -> tuple[int, int]:
-    """How often a row of a table of replica 0's device moves when it looks it up; and its id."""
+    """How often a row of a table of replica 0's device moves when this replica looks it up, and how
+    often its id does.
+    """
     asked = [{TABLE.name: int(rank == replica)} for rank in range(2)]
     with_row, without = (
         predicted_bytes(placement, [TABLE], each).get(kind, 0)

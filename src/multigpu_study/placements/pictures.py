@@ -19,7 +19,9 @@ FIELDS = ["variables", "embeddings", "lookup", "compute", "reduction", "slots", 
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
-    """List the parts on GPU number `place` (None: the host) as (letter, part, is only a share)."""
+    """List the parts that live or run on GPU number `place` (None: the host) as (letter, part,
+    whether it is only a share).
+    """
     parts = []
     for part, letter in PARTS.items():
         home: Home = getattr(placement, part)

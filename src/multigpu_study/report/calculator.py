@@ -34,7 +34,9 @@ PARTS = {
 
 
 def fixed_numbers(gpu: str) -> dict[str, float]:
-    """Return a machine's GPUs' numbers that no reader moves, in the units of `FORMULAS`."""
+    """Return the numbers of a machine's GPUs that a reader does not move, in the units of
+    `calculator.FORMULAS`.
+    """
     known = {name: one.value for name, one in ceilings(gpu).items()}
     return {
         "memory": known["memory"],

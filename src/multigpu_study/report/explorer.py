@@ -1,4 +1,6 @@
-"""Points and other Records as data of the explorer and CSV; charts that a reader moves."""
+"""Every point and every other Record as data of the explorer and as a CSV; and charts that a reader
+moves, with nothing to be fetched.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ FOLDERS = (
 
 
 def records_held(root: Path) -> dict[tuple[str, str], Held]:
-    """(folder's name, key) -> where its latest attempt lies, of any Record; or a ValueError."""
+    """(folder's name, key) -> where its latest attempt lies, of Records of any kind; a ValueError
+    as of `Store`.
+    """
     store: Store[Kept] = Store(root)
     every = ((place, held) for place in store.places() for held in store.held(place).values())
     return {
@@ -49,7 +53,8 @@ def records_held(root: Path) -> dict[tuple[str, str], Held]:
 
 
 def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
-    """The points (of `points.points`) as columns, and all other Records below a folder, for JSON.
+    """The points (rows of `points.points`) as columns, and all other Records below a data folder,
+    for JSON.
 
     rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where
         there are several} or {"numbers": by
@@ -110,7 +115,9 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
 
 
 def _asked(held: Held) -> str:
-    """Write a Record's Run or experiment as "name=value ...", without what is usual."""
+    """Write a Record's Run or experiment as "name=value ...", without what every Run does unless
+    told otherwise.
+    """
     try:
         whole = json.loads(held.text())
     except (OSError, EOFError, ValueError) as error:
@@ -147,7 +154,8 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     script, a link to the CSV of all.
     runs: the folder of their Records. repository: where the repository is browsed, a URL or a
         folder relative to the page: links to
-    Records begin with it. ValueError: the CSV cannot be written, or a file of `runs` is no Record.
+    Records begin with it. A ValueError says that the CSV cannot be written, or which file below
+    `runs` is no Record.
     """
     if points.empty:
         return Shown(

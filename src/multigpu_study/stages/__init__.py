@@ -1,1 +1,3 @@
-"""Placements inside one model: stages, where each may run, and Records of a search."""
+"""Placements inside one model: its stages, where each may run, and Records of what a search over
+their placements found.
+"""

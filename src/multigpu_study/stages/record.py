@@ -1,4 +1,6 @@
-"""A StageRecord, in `data/stages/<machine>/`: measured costs of stages, the best placement."""
+"""A StageRecord, in `data/stages/<machine>/`: what each stage of a model was measured to cost, and
+the best placement by that.
+"""
 
 from multigpu import paths
 from multigpu.build import JudgedRun
@@ -64,7 +66,9 @@ class StageRecord(Kept):
         )
 
     def measured(self, one: Predicted) -> float | None:
-        """Seconds a step of a priced placement, or its twin written by hand; None: not measured."""
+        """Seconds a step of a priced placement, or of the one written by hand that puts every stage
+        where it does; None: not measured.
+        """
         return self.measured_s.get(
             one.name, self.found_s.get(one.stage_devices, self.measured_s.get(self.by_hand or ""))
         )

@@ -1,4 +1,6 @@
-"""One model in stages, each with a tape: one's backward would all be on device 0."""
+"""One model split into stages over one process's devices, each with a tape: TensorFlow's placer
+puts one whole backward on device 0.
+"""
 
 from collections.abc import Iterator
 from typing import Any

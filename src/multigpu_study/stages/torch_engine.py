@@ -1,4 +1,6 @@
-"""One model in stages over one process's devices: each forward, backward, updated in place."""
+"""One model split into stages over the devices of one process: each stage forward, backward and
+updated where the Run places it.
+"""
 
 import threading
 from collections import Counter

@@ -1,4 +1,6 @@
-"""Models trained apart on disjoint shards, and their average (002: "does not generalise")."""
+"""Models trained apart on disjoint shards, and the average of their parameters (002: it "does not
+generalise").
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each, replicas on their own.
+"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and
+push on their own.
 
 A replica never waits. Before every `fetch_every`-th batch it asks all shards for their parameters,
 after every `push_every`-th it sends each its part of the gradients added up since; both travel
@@ -27,8 +28,10 @@ class Downpour(ExperimentBase):
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far,
         element by element; "adagrad_norm" by that of their mean over the shard's elements, so that
         all have one rate; "sgd" does not.
-    outages: replicas that end, with what is not yet pushed, and return: they fetch, then start.
-    batches, time_s: the budget over all replicas, whichever comes first. local_rate: none here.
+    outages: replicas that end, with the batch and the gradients not yet pushed, and return: they
+        fetch everything, then start.
+    batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate:
+        none; Records have it.
     """
 
     folder = "downpour"
@@ -86,7 +89,8 @@ class DownpourRecord(Measured[Downpour]):
     shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between
         the fetch that the oldest gradient
     of the part was computed on and its application, its own not counted.
-    spread: batches by (most - least updates) of the shards' versions in the vector they used.
+    spread: batches by (most - least updates) of the shards' versions in the vector they were
+        computed on.
     parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is
         multiplied by (NaN: there was none).
     """

@@ -1,4 +1,6 @@
-"""Experiments: frozen, validated when built, found by their key; here of six protocols."""
+"""Experiments: frozen, validated when they are built, and found again by their key; here those of
+the six protocols.
+"""
 
 import hashlib
 import json
@@ -38,9 +40,11 @@ class TrainedModel(Description):
     cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the
         committed corpus with at most `longest`
     words a side (`model_problem.sentences`). A row is an image or a pair.
-    device: "cuda" gives worker w GPU w modulo the GPUs there are, and evaluations the first.
+    device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's
+        evaluations the first one.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.
-    Batch norm takes the statistics of the rows it is given, always, and keeps no running ones.
+    Batch norm takes the statistics of the rows it is given, in training and in evaluation, and
+    keeps no running ones.
     """
 
     kind: Literal["model"] = "model"
@@ -64,7 +68,9 @@ class TrainedModel(Description):
 
 
 class ConstantRate(Strict):
-    """The same rate for every gradient: an update is w <- w - (1/K) sum_i rate_i g_i over its K."""
+    """The same rate for every gradient, however old. An update is w <- w - (1/K) sum_i rate_i g_i
+    over its K gradients.
+    """
 
     kind: Literal["constant"] = "constant"
     rate: Positive
@@ -87,7 +93,8 @@ class StalenessRate(Strict):
     """rate / staleness, which never exceeds `rate` (a fresh gradient, staleness 0, counts as 1).
 
     per: "update" divides by the average staleness of the update's gradients (002's alpha_0 /
-        <sigma>), "gradient" every gradient by its own (Zhang et al. 2016). With K = 1 they agree.
+        <sigma>), "gradient" every gradient by its own (Zhang et al. 2016). With K = 1 they are the
+        same.
     """
 
     kind: Literal["staleness"] = "staleness"
@@ -140,7 +147,9 @@ Engine = Literal["processes", "ray"]
 
 
 class ExperimentBase(Strict):
-    """An experiment; `measure.MEASURES` runs its kind. folder: of Records without a machine."""
+    """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its
+    Records, if no machine matters.
+    """
 
     folder: ClassVar[str]
     problem: ProblemDescription | None
@@ -168,16 +177,21 @@ class ProtocolExperiment(ExperimentBase):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
     gradients: K, left out for sync (P) and async (1).
-    law: of the time of one batch of one worker. On the real clock a worker waits as long.
+    law: of the time of one batch of one worker. On the real clock a worker waits until that time
+        has passed.
     problem, rate: both or neither; neither for studies of runtime and staleness alone.
     slowdown: by worker, a factor on its times (a straggler has more than 1).
-    delays_s: by worker, seconds added to every one of its batches, whatever they take.
-    server_s: seconds that the server is busy with a gradient (virtual clock; real: as it takes).
+    delays_s: by worker, seconds added to every one of its batches, whatever the law and the
+        computation take.
+    server_s: seconds that the server is busy with one gradient (virtual clock; a real server takes
+        what it takes).
     preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it
         (virtual clock; on the real one an injected wait ends at once and a computation does not).
     updates, time_s: the budget; what is reached first ends the run. outages: none; Records have it.
-    evaluations: points of the curve of loss against time, spread evenly; the start is one more.
-    engine: of the real clock: processes that share memory (`real`), or Ray actors (`over_ray`).
+    evaluations: points of the curve of loss against time, spread evenly over the budget (the start
+        comes in addition).
+    engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors
+        (`over_ray`).
     server_device: where a real server holds parameters, merges and updates: "host" in NumPy's
         arrays, "cuda" in tensors on GPU 0, "cpu" in tensors too, by the same code as "cuda".
         Workers' devices are the problem's.

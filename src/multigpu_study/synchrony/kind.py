@@ -1,4 +1,6 @@
-"""Synchrony's Records as a kind: what holds them, tells them apart, makes them again."""
+"""Synchrony's Records as a kind of their own: what holds them, what tells them from others, and how
+one of the virtual clock is made again.
+"""
 
 import math
 from collections.abc import Mapping

@@ -78,7 +78,9 @@ class Pareto(LawBase):
 
 
 class Computed(LawBase):
-    """As long as computing the gradient takes, as the real clock measures; without a mean."""
+    """As long as computing the gradient takes, and no longer: for the real clock, which measures
+    it. It has no mean to give.
+    """
 
     kind: Literal["computed"] = "computed"
 
@@ -96,7 +98,9 @@ Law = Annotated[
 
 
 class StepTimes:
-    """A worker's times by ticket, equal for equal seeds, whatever protocol or clock asks."""
+    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the
+    protocol or the clock asks for.
+    """
 
     BLOCK = 64
 
@@ -114,7 +118,9 @@ class StepTimes:
 
 
 class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is back at `until_s` (None: never)."""
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None:
+    never).
+    """
 
     worker: Annotated[int, Field(ge=0)]
     at_s: Annotated[float, Field(ge=0)]

@@ -1,4 +1,6 @@
-"""Run a grid of experiments: `python -m multigpu synchrony --grid study --budget-s 400`."""
+"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study
+--budget-s 400`.
+"""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -99,7 +101,9 @@ def measure(
 def possible_here(
     planned: Sequence[Planned[ExperimentBase]], gpus: int
 ) -> list[Planned[ExperimentBase]]:
-    """Without the entries that need more GPUs. ValueError: none is left, or Ray is missing."""
+    """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
+    left, or Ray is needed and not there.
+    """
     if any(getattr(entry.run, "engine", "") == "ray" for entry in planned):
         check_ray()
     needed = [getattr(entry.run, "gpus", 0) for entry in planned]

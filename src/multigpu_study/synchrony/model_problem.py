@@ -1,4 +1,6 @@
-"""Compute with a `TrainedModel`: its rows (gratings or sentences), a module on each device."""
+"""Compute with a `TrainedModel`: its rows (images with a class's grating, or short sentences), and
+the module on each device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The same protocols across machines: workers are Ray actors, the server is the caller here.
+"""The same protocols across machines: workers are Ray actors, the server is the process that calls,
+`ray.wait` says who has arrived.
 
 `ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol`
 decides what one arrival means, so all six protocols are one loop. Gradients travel through Ray's

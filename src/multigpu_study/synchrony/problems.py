@@ -21,7 +21,8 @@ class Description(Strict):
 
     batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the
         shard has: all of it, in order.
-    shards: worker w draws from the rows whose index is w modulo `shards`; 1: from all rows.
+    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws
+        from all rows.
     seed: of the generated data and of the draws.
     """
 
@@ -64,7 +65,8 @@ class Batches:
 
 
 class Problem(Protocol):
-    """A problem for the server and the workers: `size` parameters of type `dtype`.
+    """The interface of a problem for the server and the workers. `size` is the number of
+    parameters, `dtype` their type.
 
     initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
         `draw`-th batch, [size]. loss: mean over all
@@ -115,7 +117,8 @@ class RareFeatures(LinearRegression):
 class DigitsProblem(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to
     test.
-    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters).
+    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters,
+        convex).
     """
 
     kind: Literal["digits"] = "digits"
@@ -237,7 +240,9 @@ class Classification:
 
 
 class Network:
-    """Layers of widths `inputs`, `*hidden`, `classes`; flat: kernel [in, out] and bias of each."""
+    """Layers of widths `inputs`, `*hidden`, `classes`. The flat vector holds, layer by layer, the
+    kernel [in, out] and the bias [out].
+    """
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
         self.shapes = tuple(pairwise((inputs, *hidden, classes)))

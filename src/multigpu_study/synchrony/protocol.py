@@ -78,13 +78,16 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
 
 
 class Coordinator:
-    """The server's decisions: events go in (gradients arrive, workers leave), Decisions come out.
+    """The server's decisions: events go in (a gradient arrived, a worker left), a Decision comes
+    out.
 
-    Every batch is in one account: `started == applied + waiting + running + cancelled + lost`.
+    Every batch is always in one account: `started == applied + len(waiting) + len(running) +
+        cancelled + lost`.
 
     tickets: by worker, of its next batch. running: batches being computed, by worker. waiting:
         gradients that arrived for the next update.
-    Raises ValueError as `check_gradients`, or where an event names no such worker or ticket.
+    Raises ValueError as `check_gradients`, or where an event names a worker or ticket that cannot
+    be.
     """
 
     def __init__(self, protocol: ProtocolName, workers: int, gradients: int | None = None) -> None:

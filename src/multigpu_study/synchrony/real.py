@@ -1,4 +1,5 @@
-"""Experiments for real: this process is the server, workers are others, with injected delays.
+"""Experiments for real: this process is the server, its workers are processes of this machine, with
+the law's times injected as delays.
 
 Small messages travel in pipes, vectors lie in an `Exchange`. A message that was read orders what
 was written before it. A cancelled worker may read parameters that are being overwritten, but then

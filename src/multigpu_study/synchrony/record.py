@@ -1,4 +1,6 @@
-"""Records of experiments: what one gave, on which machine; written once, never edited."""
+"""Records of experiments: what one gave, with the machine it ran on; written once, atomically, and
+never edited.
+"""
 
 import hashlib
 from typing import Any, Generic, Literal, TypeVar
@@ -54,7 +56,8 @@ class Histogram(Data):
 
 
 class ProtocolResult(Data):
-    """The figures of a run, in s of its clock; accounts, curve, batch and server times: `server`.
+    """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s,
+    server_time_s as in `server`.
 
     updates, gradients, samples: applied; measured_updates: as many as updates.
     update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts;

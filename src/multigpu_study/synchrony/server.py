@@ -20,7 +20,9 @@ ON_DEVICE = "multigpu_study.synchrony.on_device"  # what imports PyTorch
 
 
 class Arithmetic:
-    """Where a server keeps vectors: `place` puts values there, `fetch` gives them, read-only."""
+    """Where a server keeps vectors: `place` puts an array's values there, `fetch` gives a vector's
+    on the host, not to be written.
+    """
 
     def place(self, array: np.ndarray) -> Vector:
         return array
@@ -33,7 +35,9 @@ ON_HOST = Arithmetic()
 
 
 class CurvePoint(NamedTuple):
-    """Loss and error (share wrong, or None) after so many updates and gradients, at `time_s`."""
+    """Loss and error (share of test rows wrong; None without classes) after so many updates and
+    gradients, `time_s` into the run.
+    """
 
     time_s: float
     updates: int
@@ -56,15 +60,20 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Accounts:
-    """Where batches and seconds went. `started == applied + waiting + running + cancelled + lost`.
+    """Where the batches and the workers' seconds went. `started == applied + waiting + running +
+    cancelled + lost`.
 
     waiting: arrived, for an update that the run did not reach; running: being computed at the end;
         cancelled: given up for an update;
-    lost: with the worker that ended. late: cancelled batches that arrived and were dropped (real).
-    busy_s, cancelled_s, lost_s: worker-seconds on gradients in time, on cancelled, on lost ones.
+    lost: with the worker that ended. late: cancelled batches whose gradient arrived nevertheless,
+        and was dropped (real runs only).
+    busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on
+        cancelled and on lost batches.
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
-    received, sent: gradients (late ones too) and parameter vectors; times bytes: the traffic.
-    versions_held: most parameter vectors held at once, to know every running batch's w_tau.
+    received, sent: gradients received (late ones too) and parameter vectors sent; times the
+        vector's bytes it is the traffic.
+    versions_held: most parameter vectors the server held at once, to know w_tau of every batch
+        under way.
     """
 
     started: int
@@ -84,10 +93,13 @@ class Accounts:
 
 
 class Server:
-    """One run's server, and when that has ended what it gave. Times: s since the start.
+    """One run's server, and when that has ended what the run gave. Times are seconds since the
+    start.
 
-    parameters: like gradients a vector of `arithmetic`; in the end an array on the host.
-    update_times_s: of every update. staleness: gradients by it, own update apart. events: the log.
+    parameters: like gradients a vector of `arithmetic`; when the run has ended, an array on the
+        host.
+    update_times_s: of every update. staleness: gradients by staleness, own update not counted.
+        events: the log.
     curve, end_s: when the run has ended; parameters at about `evaluations` evenly spread parts of
         the budget. Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches,
         from the parameters' arrival to the gradient's leaving, without the delay injected;
@@ -215,7 +227,9 @@ class Server:
         return np.diff([0.0, *self.update_times_s[size - 1 :: size]]) / size
 
     def _offer(self, now_s: float) -> None:
-        """Keep parameters where the next part of the budget is spent, to evaluate after the run."""
+        """Take the parameters down where the next part of the budget is spent; they are evaluated
+        after the run, to cost no time in it.
+        """
         spent, points = self._spent(now_s), self.experiment.evaluations
         if self.problem is not None and spent >= self._mark:
             self._take(now_s)
@@ -246,7 +260,9 @@ class Server:
                 self._versions[job.version] = (parameters, users - 1)
 
     def _apply(self, jobs: Sequence[GradientTask]) -> None:
-        """Subtract the mean of rate_i g_i in order of arrival; anew, as batches need the old."""
+        """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches
+        under way need the old one.
+        """
         ages = [self.coordinator.version - 1 - job.version for job in jobs]
         self.staleness.update(ages)
         if self.problem is None or self.experiment.rate is None:

@@ -15,7 +15,8 @@ from multigpu_study.synchrony.server import Server
 
 
 def simulate(experiment: ProtocolExperiment, problem: Problem | None = None) -> Server:
-    """Run `experiment` on a virtual clock, to the same bits each time. problem: its own, if built.
+    """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its
+    own, if it is built already.
 
     The network takes no time, and the server, if it takes any, handles one gradient after the
     other. Gradients are computed when they arrive, on the version that the worker was given.
@@ -64,7 +65,8 @@ def simulated_pace(
     protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200
 ) -> dict[str, float]:
     """Exponential times of mean 1, the last worker `late` times as slow, about `applied` gradients.
-    speed: gradients applied, over what workers that never wait could; age: mean staleness.
+    speed: gradients applied, over what workers that never wait could; age: the mean staleness of a
+        gradient, in updates.
     """
     slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
     law = Exponential(scale_s=1.0)

@@ -1,4 +1,6 @@
-"""Where Records of all experiments lie: `<root>/<"virtual", "averaging", ... or machine>/`."""
+"""Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or
+machine>/`.
+"""
 
 from pathlib import Path
 from typing import Any

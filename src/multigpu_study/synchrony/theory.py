@@ -1,7 +1,8 @@
 """Predict runtime and staleness by theory, and simulate a real run. P workers, K gradients an
 update, X the time of one batch.
 
-Runtime theory: equal workers, no time at the server or on the way. Source: see `protocol`.
+Runtime theory covers equal workers, no time at the server and none on the way. Source: Dutta et al.
+(see `protocol`).
 
 002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential
 times P H_P, about P log P. But an update of sync applies P gradients and one of async only one: for
@@ -21,7 +22,8 @@ from multigpu_study.synchrony.simulate import simulate
 def update_time_s(
     protocol: ProtocolName, workers: int, law: Law, gradients: int | None = None
 ) -> float | None:
-    """Expected seconds from one update to the next, in the long run; None: no closed form.
+    """Expected seconds from one update to the next, in the long run; None where no closed form is
+    known.
 
     sync, k_sync: all workers start together and the K-th to end triggers the update: E[X_(K:P)].
     k_batch_async: no worker ever waits, so each delivers 1/E[X] gradients a second (elementary

@@ -1,1 +1,3 @@
-"""Runs that train: five duties, checkpoints, evaluation, and where a budget ends."""
+"""Runs that train: five duties, checkpoints, evaluation, and how far the same budget brings each
+placement.
+"""

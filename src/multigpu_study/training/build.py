@@ -1,4 +1,6 @@
-"""Build a TrainingRun that can be trained: its Run as by `multigpu.build`, then `rules`."""
+"""Build a TrainingRun that can be trained: its Run as `multigpu.build` does, its budget judged by
+`rules`.
+"""
 
 import importlib.util
 from functools import partial

@@ -1,4 +1,6 @@
-"""Checkpoints: a file with a header and torch's bytes, replaced atomically; runs no code."""
+"""Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read
+without running anybody's code.
+"""
 
 import hashlib
 import io

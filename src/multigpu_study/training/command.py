@@ -1,4 +1,6 @@
-"""Train what has no Record yet: a grid, or one run, from checkpoints. Imports no framework."""
+"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their
+checkpoints. Imports no framework.
+"""
 
 import argparse
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
-"""How a workload is scored on held-out data: by `scores/<workload>.py`, and by which model.
+"""How a workload is scored on held-out data: the protocol of `scores/<workload>.py`, and the
+model that is scored.
 
-A workload that is scored has a module `scores/<name>.py`, or another package `evaluate.py`:
+A workload that can be scored has a module `scores/<name>.py`, or one of another package an
+`evaluate.py`, with one function:
 
     def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str,
         float]
@@ -12,7 +14,8 @@ what is costly to prepare belongs into a cache of the module.
 module: the workload's own (`engines.torch.trainer.build_module(run)`) in eval mode on `device`,
     holding the current weights and rank 0's running statistics, in the precision's type of
     variables; nothing that happens to it reaches training.
-source: what this rank trains from; what it holds out (`held_out()`) is as its workload knows.
+source: what this rank trains from; what it holds out (`held_out()`) has a form that its workload
+    knows.
 Returns scores by name, floats (not finite only where the model is not). Names that the analysis
 knows: `loss` (mean over the held-out
     terms, less is better), `accuracy` (0 to 1), `bleu` (0 to 100). Others are kept and listed.

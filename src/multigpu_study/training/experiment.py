@@ -1,4 +1,6 @@
-"""Training to a budget's end as an experiment: killed, it goes on from its checkpoint."""
+"""Training to the end of a budget as an experiment: a process that is killed is started again, from
+its checkpoint. No framework.
+"""
 
 import importlib
 import shutil

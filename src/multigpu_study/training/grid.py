@@ -1,4 +1,6 @@
-"""The grids of training (`grids/training/`), what matters most first. No framework."""
+"""The grids of training (`grids/training/`): what is trained for which question, what matters most
+first. Imports no framework.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -50,7 +52,9 @@ def placed(name: str) -> dict[str, str]:
 
 
 def told_apart(names: list[str], model: str) -> list[str]:
-    """Without those that equal a later one but for tables, if the model has none (exp3 is exp4)."""
+    """Without those that differ from a later one in nothing but where tables live, if the image
+    model has none (exp3 is exp4).
+    """
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
     rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
@@ -73,7 +77,9 @@ TRAININGS = FOLDER / "training"
 
 
 class PlannedTraining(Planned[TrainingRun]):
-    """A training, with its seconds and shared start-up. Each is trained once: seeds are fields."""
+    """A training, with its seconds with start-up shared. Each is trained once, as seeds are
+    fields.
+    """
 
     def trial(self, repeat: int = 0, launch: int = 0) -> TrainingItem:
         return TrainingItem.of(self.run, timeout_s=max(600.0, 20 * self.cost_s))
@@ -85,7 +91,9 @@ def joined_over() -> int:
 
 
 def _build(global_batch: int | None = None, **fields: Any) -> TrainingRun:
-    """global_batch: of all devices, in place of each one's. Processes: the placement's usual."""
+    """global_batch: of all devices together, in place of each one's. A placement has the processes
+    that it must have, unless told.
+    """
     if global_batch:
         fields["batch_size"] = global_batch // fields["devices"]
     return build_training_run(**placed(fields["placement"]) | fields)
@@ -113,7 +121,9 @@ KIND = Kind(
 
 
 def read_grid(name: str) -> list[PlannedTraining]:
-    """The entries of a file of `grids/training/`; of equal ones the first, at the last's place."""
+    """The entries of a file of `grids/training/`; what several train stands where the last of them
+    does, as the first says it.
+    """
     found: list[Any] = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.run.digest: entry for entry in found}.values()][::-1]
 
@@ -142,7 +152,9 @@ GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
 def restricted(
     planned: list[PlannedTraining], fields: Mapping[str, object]
 ) -> list[PlannedTraining]:
-    """The entries with these values in their TrainingRun's or Run's fields; ValueError: none."""
+    """The entries that have these values in the fields of their TrainingRun or its Run; a
+    ValueError if none has.
+    """
     own = TrainingRun.model_fields
     return having(
         planned,
@@ -152,7 +164,9 @@ def restricted(
 
 
 def possible_here(name: str) -> list[PlannedTraining]:
-    """The entries of a grid that these GPUs allow; a ValueError names all grids if it is none."""
+    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is
+    no such grid.
+    """
     here = gpu_count()
     return [
         entry

@@ -1,4 +1,6 @@
-"""Collect the curves of a training run, on every rank, in each checkpoint, for the Record."""
+"""Collect the curves of a training run: kept on every rank, saved with each checkpoint, and made
+into a Record at the end.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

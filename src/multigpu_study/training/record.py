@@ -1,4 +1,6 @@
-"""A TrainingRecord (`data/training/<machine>/`): what was reached, with evidence of duties."""
+"""A TrainingRecord, in `data/training/<machine>/`: what one TrainingRun reached, and the evidence
+that its replicas did their duties.
+"""
 
 from multigpu import paths
 from multigpu.machine.machine import DeviceState

@@ -17,11 +17,14 @@ class TrainingRun(Spec):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps
         and timed_steps have no meaning here.
-    steps, epochs: the budget; one of them. An epoch has every item of the source once, filled up.
-    base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch, or "none".
+    steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last
+        step filled up).
+    base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document
+        002), "none".
     schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base
         rate. schedule_steps: of "luong10", in steps of one device.
-    clip_norm: the largest norm of all merged gradients that is applied as it is (004: 5), or None.
+    clip_norm: the largest norm of all gradients together, merged, that a step applies as it is
+        (004: 5); None: whatever it is.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (under weak
         scaling N steps of one device at once), or is unaware of them (as 004 warns of).
     evaluate_every, checkpoint_every: steps; None: at the end only, and never. log_every: steps

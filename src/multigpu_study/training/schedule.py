@@ -16,7 +16,8 @@ class Schedule(NamedTuple):
         "luong10": `peak` for the first half of `length` steps, then ten halvings at equal
             distances, the last one holding on.
     start, peak: rates. length: in steps of one device (ignored by "constant").
-    pace: one-device steps that one step of all stands for in the schedule. 1: unaware of replicas.
+    pace: one-device steps that one step of all replicas stands for: how far the schedule advances.
+        1: unaware of the replicas.
     """
 
     law: Law

@@ -1,4 +1,6 @@
-"""One TrainingRun in one process: build, begin or resume, train to the end of the budget."""
+"""One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the
+end of the budget.
+"""
 
 import json
 import time
@@ -83,7 +85,9 @@ class TrainingSession(Session):
         ]
 
     def warm_up(self) -> None:
-        """Take up the checkpoint, if any (unusable: ValueError), or begin alike (DidNotTrain)."""
+        """Take up the checkpoint, if there is one (unusable: a ValueError), or begin with equal
+        weights (else DidNotTrain).
+        """
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at, self.history = 0, History()

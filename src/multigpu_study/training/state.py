@@ -1,4 +1,6 @@
-"""The replicas of one TrainingRun in one process, and what each holds between two steps."""
+"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever
+its placement.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping

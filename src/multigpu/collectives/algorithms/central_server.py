@@ -1,4 +1,5 @@
-"""Central server: process 0 adds up every tensor and sends the sum back (002's parameter server).
+"""Central server: process 0 receives every tensor, adds them up and sends the sum back (document
+002's parameter server).
 
 For N bytes and P processes all messages of one direction go at once; the server's link carries
 N(P-1) in and N(P-1) out, 2N(P-1) as the document counts. The server needs room for P tensors. The

@@ -2,7 +2,8 @@
 (Patarasuk and Yuan 2009; document 002).
 
 For N bytes and P processes each of the P links in use carries 2N(P-1)/P, which is also what every
-process sends: no algorithm makes every process send less. Each part's sum is made on the ring.
+process sends: no algorithm can make every process send less. Each part's sum is made along the ring
+    and copied.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,8 @@ Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Commun
 in MPICH" (2005).
 
 For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all that send each tensor
-whole; the root receives N ceil(log2 P) and sends as much. The sum is made there, and copied.
+whole; the root receives N ceil(log2 P) and sends as much. The sum is made once, at the root, and
+copied.
 """
 
 from collections.abc import Sequence

@@ -68,7 +68,8 @@ def relative(apart: float, moved: float) -> float:
 
 
 def equivalence_of(run: Run, distance_of: Callable[[Run], tuple[float, int]]) -> Equivalence | None:
-    """Return how far the placement's variables are from the reference's; None: not comparable.
+    """Return how far the placement's variables are from the reference's; None: the model cannot be
+    compared.
 
     distance_of: from the Run whose steps are compared, `relative` after so many steps.
     """

@@ -1,8 +1,10 @@
-"""Six parts of a traced step, which add up to it: each moment of a device belongs to one.
+"""Six parts of a traced step, which add up to it: each moment of a device's timeline belongs to
+one.
 
 computing: a compute kernel runs. waiting, merging: none does, and a collective lasts: the first
 until its last rank has arrived, the second from then on. Where the device idles otherwise, the host
-tells why: input (it waits for a batch, or copies one), launch (of kernels, one by one), rest.
+tells why: input (it waits for a batch, or copies one), launch (it launches kernels one by one),
+rest.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class TimedDevice(Protocol):
 class TimedWindow:
     """One stretch of steps on one replica.
 
-    wall_s: host time from the barrier before the first step to the one after the last was done.
+    wall_s: host time from the barrier before the first step to the one after the device finished
+        the last.
     event_s: by the device's marks, before the first step and after each. step_time_s: between them.
     results: what each step returned.
     """
@@ -86,9 +87,11 @@ def training_fault(
     losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0
 ) -> str | None:
     """Why these steps were no training, or None. Training moves every variable, and no two
-    consecutive steps on a moving model give the same loss to the last bit, until it has `LEARNED`.
+    consecutive steps on a moving model give the same loss to the last bit, as long as there is
+    something to learn (`LEARNED`).
 
-    losses: of every step, warm-up first, over replicas. moved: by variable, how far from its start.
+    losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its
+        start.
     left_out: steps without update, because a gradient overflowed: they leave the loss as it was.
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]

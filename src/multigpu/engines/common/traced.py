@@ -83,7 +83,8 @@ def keep_whole(run: Run, kind: str, trace: bytes) -> None:
 def named_phases(
     activities: Sequence[Activity], update_in_backward: bool = False
 ) -> tuple[list[Activity], Missing]:
-    """The activities of steps whose host ranges say nothing (one graph), with phases by names.
+    """The activities of steps whose host ranges say nothing (one captured graph) with phases told
+    by names.
 
     Collectives that reduce are the merge, optimizers' kernels the update, and other kernels up to
     the update's start forward and backward together, unless updates run beside what is left of

@@ -1,7 +1,8 @@
 """A process of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`
 of `processes.py`, or `... ADDRESS:PORT RANK` of another host's program (`members.py`).
 MultiWorkerMirroredStrategy's workers are sessions with one device. Under ParameterServerStrategy
-the coordinator is the session; server and workers serve, and each adds what it alone knows.
+the coordinator is the session; the server and the workers serve, and a worker adds what only it
+knows of itself.
 """
 
 import faulthandler

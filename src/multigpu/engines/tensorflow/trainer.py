@@ -33,7 +33,8 @@ TRACES = itertools.count()
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-    even: all sentences of a batch have one length. dynamic: batches of steps differ in shape.
+    even: all sentences of every batch have one length. dynamic: batches of different steps have
+        different shapes.
     strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
 

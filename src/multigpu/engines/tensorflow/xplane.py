@@ -70,7 +70,8 @@ class Event:
 @dataclass(frozen=True)
 class Names:
     """The meanings of operations' names. pulls: values and rows travel to the replica. fused:
-    forward and backward are one function. tables: embeddings. places: operation -> where it ran.
+    forward and backward are one function. tables: names of embeddings. places: operation -> where
+    the partitioned graph ran it.
     """
 
     replicas: int

@@ -35,7 +35,8 @@ class Entered(nn.Module):
 class DataParallelTrainer(Trainer):
     """The first device's model, optimizer and merge; what other devices have lasts for a step.
 
-    Running statistics are the first copy's; neither they nor the losses sent are counted.
+    Running statistics are the first copy's; those that are sent, and the losses that are gathered,
+    are not counted.
     """
 
     carries = Carries({"gpu0": (False,)}, copied_anew=True)

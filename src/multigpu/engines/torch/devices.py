@@ -34,7 +34,9 @@ def local_device(run: Run, rank: int) -> int:
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give an ended Run's memory back, cuBLAS' 32 MiB a stream too: the next would count it."""
+    """Give an ended Run's memory back, cuBLAS' workspaces (32 MiB a stream) too: the next Run would
+    count it.
+    """
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()

@@ -41,7 +41,8 @@ def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
 class Shard:
     """One replica's part of a step, on the device and, for what the host must read, on the host;
     lengths stay on the host in both.
-    terms: on the device, how many terms the shard's loss sums and the whole's; None: the host's.
+    terms: on the device, how many terms the shard's loss sums and how many the global batch's;
+        None: the host's numbers hold.
     """
 
     batch: Batch

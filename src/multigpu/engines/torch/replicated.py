@@ -34,7 +34,8 @@ class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica. merge = "all_reduce" with overlap: the
     library's DistributedDataParallel, or its schedule written out for captured steps; without: one
     all-reduce after backward, or the messages that the Run asks for (`Messages`);
-    "copy": every replica receives every other's gradients and adds them; "none": nothing travels.
+    "copy": every replica receives every other's gradients and adds them up itself; "none": nothing
+        travels.
     """
 
     carries = Carries(

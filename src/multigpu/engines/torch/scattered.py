@@ -24,7 +24,8 @@ IN_FLIGHT = 2
 class ScatteredBucket(Bucket):
     """Variables that lie together, cut into equal stretches, one a replica.
 
-    stretch: this replica's, one parameter of its optimizer. Gradients are packed to travel alone.
+    stretch: this replica's, one parameter of its optimizer. Gradients are packed only for as long
+    as they travel.
     """
 
     def __init__(self, parameters: list[nn.Parameter], wire: Wire) -> None:

@@ -6,7 +6,8 @@ where they begin elsewhere, but for those that are static, as every `nn.Paramete
 aligned when the code was generated (`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is
 used again for any parameter of that shape, of another layer or Run (no guard asks where a parameter
 begins), and by other processes, since the key of AOTAutograd's cache on disk leaves that out too
-(seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all begin at such multiples.
+(seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled
+step begin at such multiples.
 """
 
 from abc import ABC, abstractmethod
@@ -59,7 +60,8 @@ class Ids:
 class Store(ABC):
     """Variables of one kind of home; what follows is by rank, of the replicas in this process.
     values, gradients: copies of the dense variables and of their gradients, two flat stretches of
-        the device. views: the variables in the first, by name, with the module's shapes, strides.
+        the device. views: the variables in the first, by name, with the module's shapes and
+            strides.
     apart: of a compiled step, copies in memory of their own of those that begin misaligned in
         `values`; the module computes with these.
     counts: of the current step, every replica's look-ups: embedding variable -> rows.

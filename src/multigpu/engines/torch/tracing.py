@@ -67,7 +67,8 @@ def trace(
     model: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet
-    before and after. model: with layers told apart, in eager steps of one process a device.
+    before and after. model: one whose layers are told apart, in eager steps of one process a
+    device.
     """
     layered = model if run.execution == "eager" and len(ranks) == 1 else None
     global _tracing

@@ -28,7 +28,8 @@ from multigpu.workloads import description_of, part_of
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-    devices: of the replicas in this process: one, or all where one process dispatches for all.
+    devices: of the replicas in this process: of one, or of all where one process dispatches for
+        all.
     wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.

@@ -1,1 +1,3 @@
-"""Several hosts: made on one machine as network namespaces, or real with a command each."""
+"""Several hosts: made on one machine as network namespaces, or real ones that run one command
+each.
+"""

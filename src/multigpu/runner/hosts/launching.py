@@ -42,7 +42,9 @@ MOST_CPU_PROCESSES = 16  # of one host
 
 
 def check_host(run: Any, devices: int, gpus: int) -> None:
-    """Refuse what a Run asks of a host with so many devices. gpus: that it has, enough for them."""
+    """Refuse what a Run asks of a host with `devices` of its own and the host has not. gpus: that
+    it has, enough for them.
+    """
     if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
         raise ValueError(
             f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to"
@@ -120,7 +122,9 @@ def link_speed(address: str) -> str:
 
 
 def libraries_environment(address: str) -> dict[str, str]:
-    """The interface for libraries, unless the user said it: the one by which host 0 is reached."""
+    """The interface that libraries are to use, where the user has not said it: the one over which
+    host 0 is reached.
+    """
     if not (interface := _interface_of(address)):
         return {}
     return {
@@ -133,7 +137,9 @@ def libraries_environment(address: str) -> dict[str, str]:
 def spread_out(
     plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]
 ) -> Plan:
-    """The plan for all hosts: as many workers on each, and where all meet on host 0."""
+    """The plan for all hosts: with as many workers on each, and where agents and programs meet on
+    host 0.
+    """
     alone = plan.program == "solo"  # one program a host, which starts what it needs itself
     meets = {
         "address": address,
@@ -209,7 +215,9 @@ def start_agent(
 
 
 def follow(company: HostGroup, environment: Callable[[], dict[str, str]]) -> int:
-    """Start workers for each plan until host 0 said the last: how many. HostLost: one is gone."""
+    """Start workers for each plan until host 0 says that it was the last: how many. HostLost:
+    another host is gone.
+    """
     done = 0
     while (message := company.meeting.hear("plan", "end", "stop"))["word"] != "end":
         if message["word"] == "plan":
@@ -270,7 +278,9 @@ def _faults(journal: Journal) -> dict[str, Fault]:
 
 @contextlib.contextmanager
 def company(arguments: argparse.Namespace) -> Iterator[HostGroup | None]:
-    """The hosts that the arguments speak of, all met; None for one alone. Raises as `Meeting`."""
+    """The hosts that the arguments speak of, all met; None for one alone. Raises as `Meeting`, or
+    where an argument is wrong.
+    """
     # with one, it is a point of the same machine as more of its kind
     if arguments.nnodes == 1 and not arguments.rendezvous:
         yield None

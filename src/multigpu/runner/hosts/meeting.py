@@ -42,7 +42,9 @@ class _Peer:
             self.line.send({"word": word, **message})
 
     def read(self) -> dict[str, Any]:
-        """TimeoutError: the kernel gave the host up; EOFError: it has gone, or is no such host."""
+        """TimeoutError: the kernel has given the host up; EOFError: it has gone, or speaks as no
+        host does.
+        """
         try:
             if isinstance(message := self.line.recv(), dict):
                 return message
@@ -65,7 +67,8 @@ class _Peer:
 class Meeting:
     """One host's connections to the others: host 0 has one to each, every other one to host 0.
 
-    address, port: where host 0 listens. about: what must be equal on all hosts, by name.
+    address, port: where host 0 listens. about: what must be equal on all hosts, by name (versions,
+        the machine).
 
     Raises ValueError: a number that cannot be, or hosts that differ; HostLost: the others did not
         come within `entry_s`.
@@ -163,7 +166,9 @@ class Meeting:
             raise ValueError(answer["text"])
 
     def _look(self, timeout_s: float = 0.0) -> None:
-        """Take what arrives in so many seconds. Host 0 tells the others of a host that is lost."""
+        """Take what arrives within so many seconds. Of a host that is lost, host 0 tells the
+        others.
+        """
         here: dict[Any, int] = {
             peer.line: number for number, peer in self.lines.items() if number not in self.left
         }
@@ -212,7 +217,9 @@ class Meeting:
         return None
 
     def hear(self, *wanted: str) -> dict[str, Any]:
-        """Wait for the next message with one of these words. HostLost: a host is, or 0 has left."""
+        """Wait for the next message with one of these words. Raises HostLost: a host is lost, or
+        host 0 has left.
+        """
         while (message := self.take(*wanted)) is None:
             if not self.trouble and self.left.issuperset(self.lines):
                 self.trouble = "host 0 has left"
@@ -224,7 +231,9 @@ class Meeting:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Leave: after an orderly end no host misses this one; after an error they hear of it."""
+        """Leave: after an orderly end the others do not miss this host; after an error they hear of
+        it.
+        """
         if error is None:
             self.tell("leave")
         elif self.trouble is None:

@@ -1,4 +1,5 @@
-"""Hosts on one machine: network namespaces with own addresses, joined by a switch and slow links.
+"""Hosts on one machine: network namespaces with their own addresses, joined by a switch over links
+of limited bandwidth.
 
     with Hosts(4, rate_mbit=200) as hosts:
         subprocess.Popen([*hosts.prefix(2), "program"], env=os.environ | hosts.environment)
@@ -191,7 +192,9 @@ class Hosts(contextlib.ExitStack):
         return f"{NETWORK}.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
-        """The words before a command that is to run on this host; their process becomes it."""
+        """The words before a command that is to run on this host; the process that they start
+        becomes the command.
+        """
         return ["nsenter", f"--net=/run/netns/{self.names[host]}", "--"]
 
 
@@ -243,4 +246,6 @@ class SimulatedHosts:
         return False
 
     def settle(self, journal: Journal) -> None:
-        """Do nothing, since what hosts knew of failures is in this journal: it is shared."""
+        """Do nothing, since what hosts knew of failures is in this journal: they share
+        its folder.
+        """

@@ -41,7 +41,9 @@ def slicing(case: Case) -> None:
 
 
 def own_layers(case: Case) -> None:
-    """Layers of this project's kernels know each other; a copy's would take the first device's."""
+    """Layers of this project's kernels know each other, and a copy's would compute with the first
+    device's.
+    """
     run = case.run
     if not case.row.copied_anew:
         return

@@ -1,4 +1,6 @@
-"""Rules of frameworks, processes and execution: what in engines keeps a placement from it."""
+"""Rules of frameworks, shapes of processes and forms of execution: what in the engines prevents a
+placement from running so.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -35,7 +37,9 @@ NOT_RECORDED = (
 
 
 class Refusal(NamedTuple):
-    """field: what cannot be had. why: what prevents it. allowed: what can. said: the sentence."""
+    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be
+    had instead. said: the sentence.
+    """
 
     field: Literal["framework", "processes", "execution"]
     why: str
@@ -44,7 +48,9 @@ class Refusal(NamedTuple):
 
 
 def refusal(placement: Row, framework: str, processes: str, execution: str) -> Refusal | None:
-    """Why this placement cannot run so, or None: the first that no engine has."""
+    """Why this placement cannot run so, or None if it can: the first of framework, shape and form
+    that no engine has.
+    """
     name = f"placement {placement.name!r} does not"
     engines = [engine for engine in placement.engines if engine.framework == framework]
     if not engines:
@@ -72,7 +78,9 @@ def refusal(placement: Row, framework: str, processes: str, execution: str) -> R
 
 
 def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
-    """Say what prevents one process for all devices ("one"), or one each, in a framework."""
+    """Say what prevents one process for all devices ("one"), or a process a device, in a framework
+    that has the other shape.
+    """
     one = {
         "its strategy is one over processes": framework == "tensorflow",
         "gradients travel while backward runs, in a process for each replica": placement.overlap,
@@ -109,7 +117,9 @@ def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
 
 
 def why_not_executed(placement: Row, framework: str, processes: str, execution: str) -> str:
-    """Say what prevents a form of execution where the placement runs otherwise."""
+    """Say what prevents a form of execution in a framework and shape that the placement has
+    otherwise.
+    """
     for other, forms in FORMS.items():
         if execution in forms and framework != other:
             return f"it is a form of execution of {'PyTorch' if other == 'torch' else 'TensorFlow'}"

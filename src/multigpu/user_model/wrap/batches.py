@@ -100,7 +100,8 @@ def rows_of(tensors: list[Tensor]) -> int:
 def cut(batch: Any, parts: int) -> list[Any]:
     """Cut a batch along its first axis into micro-batches, as equal as can be.
 
-    Tensors whose first axis is not the samples' go whole into each. ValueError: too few samples.
+    Tensors whose first axis is not the samples' go whole into each. Raises a ValueError where the
+    batch has fewer samples than parts.
     """
     structure, tensors = take_apart(batch)
     rows = rows_of(tensors)

@@ -298,7 +298,9 @@ class Trial:
         self.generator.set_state(self.drawn_after)
 
     def distance(self) -> float:
-        """How far the state is from the eager step's, relative to its change, on all ranks."""
+        """How far the state now is from the eager step's, relative to what that step changed: over
+        all parameters and buffers of all ranks.
+        """
         device = self.step.group.device
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         count = len(self.step.placed.local_tensors())

@@ -1,4 +1,5 @@
-"""tf_cnn_benchmarks' DenseNets for CIFAR (arXiv:1608.06993), with their transitions put right.
+"""tf_cnn_benchmarks' DenseNets for CIFAR (Huang et al., arXiv:1608.06993: the plain form), with
+their transitions put right.
 
 As there, convolutions have biases, and a transition's has a ReLU behind it. A transition is meant
 to keep the number of channels; there it leaves its own 12 filters as the count, the block adds 12,

@@ -93,7 +93,9 @@ def described(
     batch: int,
     rate: float,
 ) -> Model:
-    """A model by tf_cnn_benchmarks' rule: momentum 0.9, L2 of 4e-5 (later not of batch norm)."""
+    """A model trained by tf_cnn_benchmarks' rule: momentum 0.9, L2 of 4e-5 on every variable (its
+    later versions spare batch norm's).
+    """
     rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
     return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
 

@@ -1,4 +1,6 @@
-"""tf_cnn_benchmarks' GoogLeNet (arXiv:1409.4842), Inception v3 (1512.00567), v4 (1602.07261)."""
+"""tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), v3 (1512.00567), v4
+(1602.07261), without auxiliary heads.
+"""
 
 from collections.abc import Callable
 from typing import Literal

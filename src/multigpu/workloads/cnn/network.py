@@ -45,7 +45,8 @@ class Trace:
 class Layer:
     """One operation, which has no variables and keeps shapes, unless it says otherwise. `kind`
     begins its name.
-    touches: how often a step reads or writes each number that goes in, and out (`Trace.passes`).
+    touches: how often a step reads or writes each number that goes in, and each that comes out
+        (`Trace.passes`).
     """
 
     kind: ClassVar[str]

@@ -1,4 +1,6 @@
-"""tf_cnn_benchmarks' trivial, LeNet, AlexNet, OverFeat, VGG; short forms shared by others."""
+"""tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms
+that other networks share with them.
+"""
 
 from typing import Any, Literal
 

@@ -30,10 +30,13 @@ def build(
     stem: str | None = None,
     weight_casts: str | None = None,
 ) -> nn.Module:
-    """The module of an image model, its parameters uninitialised (and on meta if built there).
+    """The module of an image model, its parameters uninitialised (and on the meta device if built
+    under it).
 
-    layout: of images and weights, "channels_first" (None) or "channels_last"; shapes are NCHW.
-    batch_norm: "fused": with what follows it. stem: "folded": of blocks of pixels (`FoldedConv`).
+    layout: of images and weights in memory, "channels_first" (also None) or "channels_last", else a
+        ValueError; shapes are NCHW in both.
+    batch_norm: "fused": in one piece with what follows it (`torch_fused`). stem: "folded": of
+        blocks of pixels (`FoldedConv`).
     weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
     """
     if layout not in (None, "channels_first", "channels_last"):

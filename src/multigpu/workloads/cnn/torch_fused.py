@@ -16,7 +16,8 @@ class Absorbed(nn.Identity):
 class FusedNorm(Norm):
     """A batch norm and what `fuse` has it absorb; in evaluation, and where the kernels cannot run,
     the library's operations one by one.
-    relu, pool: those that follow. twice: the result is used twice, a pair: gradients meet here.
+    relu, pool: those that follow. twice: whether the result is used twice, so that both gradients
+        meet in the kernel: a pair then.
     """
 
     arrivals: Tensor

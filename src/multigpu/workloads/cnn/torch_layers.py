@@ -52,7 +52,8 @@ CHANNELS = 8
 class FoldedConv(Conv):
     """A convolution on images whose blocks of stride x stride pixels have become channels, as
     tensor cores want them. Weights keep their shape and are folded in each step, as images are when
-    they are brought into memory's order. top, left: pads; positions: of the window, down, across.
+    they are brought into memory's order. top, left: pads; positions: of the window, downwards and
+    across.
     """
 
     top = left = 0
@@ -204,7 +205,9 @@ class Concat(nn.Module):
 
 
 def fold(stack: nn.Sequential, network: net.Network, shape: net.Shape) -> None:
-    """Have the first convolution in `stack` read blocks of pixels; ValueError: no strided one."""
+    """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it
+    does not begin with a strided one.
+    """
     name, layer, _ = next(net.steps(network, shape))
     if not isinstance(layer, L.Convolution) or layer.stride == 1:
         raise ValueError("only a first convolution with a stride can be folded")

@@ -1,4 +1,5 @@
-"""Decoder-only transformers as GPT-2 was published, framework-free: sizes, sections, operations.
+"""Decoder-only transformers as GPT-2 was published, framework-free: sizes, variables, sections and
+operations a token.
 
 A block normalises what it reads before its attention and before its two dense layers, and adds what
 each gives to what it read. The table of tokens is also the projection to the vocabulary (a tied

@@ -1,4 +1,5 @@
-"""The translation models, framework-free: sizes, variables as 000 counts them, operations a word.
+"""The translation models, framework-free: sizes, the variables as document 000 counts them, and
+operations a word.
 
 An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading forwards
 and one backwards. The decoder has one cell for every encoder cell and starts from their last
@@ -18,9 +19,12 @@ from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Va
 class NmtConfig:
     """Sizes of one translation model. units: width of every cell and of both embeddings.
     encoder_layers: cells of each encoder stack.
-    forget_bias: added to the forget gate at run time, in no variable, as TensorFlow's cell does.
-    initial_scale: every kernel, table and projection starts uniform in +- this; None: Glorot's law.
-    dropout: share of every cell's input that is dropped in training, at every position anew.
+    forget_bias: added to the forget gate at run time and not part of its bias variable, as
+        TensorFlow's cell does.
+    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's
+        law for its own shape.
+    dropout: share of every cell's input that is dropped in training, at every position anew
+        (tensorflow/nmt's `DropoutWrapper`).
     """
 
     units: int
@@ -52,7 +56,8 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
     """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with
     two encoder layers (000). A kernel is [2, 4 units, units]: of the input, then of the hidden
     state, their gates in the order i, f, g, o (TensorFlow's one matrix [2 units, 4 units]: i, g, f,
-    o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that matrix; biases 0.
+    o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that one matrix; biases
+    at 0.
     """
     n = config.units
 
@@ -96,7 +101,8 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
     operations. A source word passes the cells of both encoder stacks; a target position passes the
     decoder's cells and the projection, 2 x units x vocabulary. Look-ups, gates and the softmax are
     left out: they are bound by memory. At 000's size and equal lengths this is 42.4 million, so
-        training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million.
+        training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million a
+        word.
     """
     cell = 2 * 8 * config.units**2
     source = 2 * config.encoder_layers * cell
@@ -121,7 +127,9 @@ STATES = ("hidden", "cell")
 
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
-    """11 with two encoder layers, as they can run: look-ups, cells (last states on), projection."""
+    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states
+    to the decoder's), the projection.
+    """
     n = config.units
     cell_work = {
         "source": {"source_embedding": 16 * n * n},

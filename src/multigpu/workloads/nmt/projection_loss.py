@@ -103,7 +103,8 @@ def projected_cross_entropy(
 ) -> Tensor:
     """The sum over kept positions of the cross entropy of x (N, D) @ weight (D, V), in autocast's
     type where it is on.
-    targets: (N,) int64, `IGNORED` where padded. side: a stream for the weight's gradient, or None.
+    targets: (N,) int64, `IGNORED` where padded. side: a stream for the weight's gradient in
+        backward; None: in its turn.
     """
     kind = x.device.type
     with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype

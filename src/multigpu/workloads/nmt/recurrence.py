@@ -23,8 +23,10 @@ def dropped(x: Tensor, dropout: float) -> Tensor:
 class Cells:
     """A stack of LSTM cells, lowest first. kernels: [2, 4 units, units] of each. biases: [4 units]
     of each.
-    forget_bias: [4 units], TensorFlow's constant, as the library's second bias, in no variable.
-    dropout: share of elements that every cell's input loses, anew each time, others scaled (004).
+    forget_bias: [4 units], the constant that TensorFlow adds at run time, as the library's second
+        bias, which is no variable.
+    dropout: share of the elements that every cell's input loses, at every position anew, the others
+        scaled up (document 004).
     """
 
     kernels: list[Tensor]

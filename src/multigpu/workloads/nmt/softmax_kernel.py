@@ -1,4 +1,6 @@
-"""The GPU kernel of `softmax_gradient_`: a program a row. Triton comes with GPU builds only."""
+"""The GPU kernel of `softmax_gradient_`: a program a row, read twice and written once. Triton comes
+with PyTorch's GPU builds only.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def AdamW(
 class Job:
     """A model of one's own, what it reads and how it learns.
 
-    model: a class or function that makes the `nn.Module` or `keras.Model`, or one, which is copied.
+    model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or
+        such a model, which is copied.
     batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a
         `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader, or what gives
         one batch after another and can be read again; or, for Keras, a `tf.data.Dataset` of batches
@@ -83,7 +84,8 @@ class Job:
         `loss(target, output)`, whose values are averaged. None: the model itself gives the loss of
         all that a batch holds, as its output, or a part of it called loss; by `training_step` where
         it has that (Lightning's modules).
-    optimizer: of `SGD`, `Adam`, `AdamW` of this package; or a function that makes torch's own.
+    optimizer: of `SGD`, `Adam` or `AdamW` of this package; or a function of the parameters that
+        gives a `torch.optim.Optimizer`.
     batch_size: samples of each device.
     gradient_clip: the largest norm of all gradients together. schedule: a function of the step that
         gives a factor on the learning rate.

@@ -32,7 +32,9 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack; recurrent: LSTM. inputs: features, channels. positions: pixels a side."""
+    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions:
+    pixels a side, positions, or 1.
+    """
 
     kind: Kind
     inputs: int
@@ -59,7 +61,9 @@ class StackConfig:
 
 
 def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
-    """One layer's variables, gates i f g o; Glorot's law, ReLU sqrt(2) as wide; biases at 0."""
+    """One layer's variables; LSTM gates in the order i, f, g, o. Glorot's uniform law; ReLU layers
+    start sqrt(2) as wide; biases at 0.
+    """
     before, after = config.inputs_of(layer), config.width
     gain = sqrt(2) if config.activation == "relu" and config.kind != "recurrent" else 1.0
 

@@ -38,7 +38,9 @@ class Parts:
 
 
 def build(model: Model, recurrence: str | None = None) -> nn.Module:
-    """The whole stack, uninitialised. recurrence: "fused" (also None) or "stepwise", by parts."""
+    """The whole stack, its parameters uninitialised. recurrence: "fused" (None: the library's LSTM)
+    or "stepwise", the loop of parts.
+    """
     return Stack(model, Parts(), recurrence != "stepwise")
 
 

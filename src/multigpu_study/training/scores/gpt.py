@@ -15,7 +15,9 @@ TOGETHER = 8
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """Return `loss`, a held-out token's cross entropy in nats (or ValueError), and `perplexity`."""
+    """Return `loss`, the mean cross entropy of a held-out token in nats (a ValueError: none is held
+    out), and `perplexity`, its exponential.
+    """
     held_out = source.held_out()
     if held_out is None:
         raise ValueError(

@@ -1,4 +1,6 @@
-"""How well a translation model does, greedily, on sentences that it was not trained on."""
+"""How well a translation model does on sentences that it was not trained on, translated greedily
+(see `training.evaluation`).
+"""
 
 import math
 from collections.abc import Sequence

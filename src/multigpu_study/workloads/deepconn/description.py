@@ -1,6 +1,7 @@
 """Document 003's recommender, framework-free: two towers over one table of words, and what joins
 them. A row is a user, an item and the rating that the one gave the other. One tower reads what the
-user wrote about other items, the other one what others wrote about it. They share the table.
+user wrote about other items, the other one what others wrote about the item. They share the table
+alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,8 @@ def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
 def forward_flops_per_review(config: DeepconnConfig) -> float:
     """Floating-point operations of the forward pass for one row: two convolutions and two dense
     layers. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by
-    memory. At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million: 20.5 in training.
+    memory. At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes
+    20.5 million a row.
     """
     convolution = 2 * config.positions * config.width * config.embedding * config.filters
     dense = 2 * config.flat * config.dense
@@ -133,7 +135,8 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
     """Document 003's operations, a stage for each of its lines: per tower (ids,) embed, conv, pool,
     flatten, dense; then rating with loss. Look-ups of both towers run where their one table lives
     (as `embedding_lookup` colocates them), and rows travel instead.
-    strings: words arrive as strings, and a stage of each tower looks their ids up on the host.
+    strings: words arrive as strings, and a stage of each tower looks their ids up in a table of the
+        host.
     """
     config: DeepconnConfig = model.config
     stages: list[Stage] = []
