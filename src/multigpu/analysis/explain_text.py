@@ -247,8 +247,10 @@ def explained(
     form: str = "text",
     details: bool = False,
 ) -> str:
-    """The answer of `explain`, as text or JSON, to a key or to fields of a Run. ValueError: they are
-    neither.
+    """The answer of `explain`, as text or JSON, to a key or to fields of a Run.
+
+    Raises:
+        ValueError: the words are neither.
     """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")

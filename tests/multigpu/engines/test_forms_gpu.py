@@ -8,7 +8,6 @@ Without torchrun one GPU trains. Beside torch and pytest it needs NumPy, psutil 
 """
 
 import gc
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.build import build_trainer
@@ -37,10 +35,9 @@ from multigpu.spec.rules.engines import refusal
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.sources import open_source
+from tests.multigpu.ranks import RANK, RANKS, joined
 
 pytestmark = pytest.mark.gpu
-RANK = int(os.environ.get("RANK", "0"))
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = EAGER_STEPS + 5
 FORMS = ("eager", "compiled", "captured", "compiled_captured")
 PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "zero2", "fsdp2")
@@ -68,15 +65,9 @@ COMMON: dict[str, Any] = {"device_type": "cuda", "devices": RANKS, "optimizer": 
 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
-    """The group of all ranks, as a worker of a Run makes it."""
-    device = torch.device("cuda", RANK)
-    torch.cuda.set_device(device)
-    # DistributedDataParallel wants a group of one process, too
-    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device, **(alone if RANKS == 1 else {}))
-    torch.backends.cudnn.deterministic = True
-    yield
-    dist.destroy_process_group()
+    with joined():
+        torch.backends.cudnn.deterministic = True
+        yield
 
 
 def divided() -> Iterator[Any]:

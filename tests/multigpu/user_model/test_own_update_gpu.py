@@ -4,14 +4,12 @@ torchrun --nproc-per-node 2 -m pytest -c /dev/null --noconftest
 tests/multigpu/user_model/test_own_update_gpu.py
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import EAGER_STEPS, CapturedTrainer
@@ -27,10 +25,9 @@ from multigpu.workloads.own.description import know
 from multigpu.workloads.own.job import load_job
 from multigpu.workloads.own.torch import comparable
 from multigpu.workloads.sources import open_source
+from tests.multigpu.ranks import RANK, RANKS, joined
 
 pytestmark = pytest.mark.gpu
-RANK = int(os.environ.get("RANK", "0"))
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = EAGER_STEPS + 4
 FILE = Path(__file__).parent / "own_updates.py"
 PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "fsdp2")
@@ -39,13 +36,8 @@ PIECES = ("zero1", "fsdp2")
 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
-    """The group of all ranks, as a worker of a Run makes it."""
-    device = torch.device("cuda", RANK)
-    torch.cuda.set_device(device)
-    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device, **(alone if RANKS == 1 else {}))
-    yield
-    dist.destroy_process_group()
+    with joined():
+        yield
 
 
 def apart(job: str, placement: str, folder: Path, followed: bool = True) -> float:

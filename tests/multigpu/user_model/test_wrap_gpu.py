@@ -6,7 +6,6 @@ tests/multigpu/user_model/test_wrap_gpu.py
 It needs torch and pytest alone. Without torchrun one GPU trains.
 """
 
-import os
 import warnings
 from typing import Any
 
@@ -16,11 +15,10 @@ from torch import Tensor, nn
 
 from multigpu import wrap
 from multigpu.user_model.wrap import ModelTrainer
+from tests.multigpu.ranks import RANK, RANKS
 from tests.multigpu.user_model.cases import adamw, apart, batch, falling, loss_of, momentum, tiny
 
 pytestmark = pytest.mark.gpu
-RANK = int(os.environ.get("RANK", "0"))
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 ROWS = [4, 6, 4, 6, 4, 6, 4, 6][RANK]
 PLACEMENTS = ["ddp", "zero1", "fsdp2"] if RANKS > 1 else ["one"]
 WARM_UP = 11  # DistributedDataParallel cannot be captured earlier

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from multigpu.spec.errors import JobError, Unsupported
@@ -55,14 +55,19 @@ def settle(
     """Have an optimizer clip gradients before each step, and follow the job's schedule after it.
 
     pieces: whether it knows pieces of parameters, whose squares add up over the processes.
-    captured: whether a step is recorded once and replayed, what the host decides in it with it.
-        The rate then lies on the device; what brings that of the next step there is returned.
+    captured: whether steps are replays of a CUDA graph, which keeps all that the host decided. The
+        learning rate then lies on the device, and what is returned steps the schedule: call it
+        after each replay.
 
     Raises:
         Unsupported: the optimizer counts its steps, or reads its rate, on the host alone.
     """
-    if captured:
-        keep_on_device(optimizer)
+    if captured and not count_on_device(optimizer):
+        raise Unsupported(
+            f"optimizer {type(optimizer).__name__} counts its steps or reads its rate on the host,"
+            " and a captured step keeps these as they were: choose execution eager or compiled, or"
+            " an optimizer of torch.optim that has `capturable`"
+        )
     if (most := job.gradient_clip) is not None:
         optimizer.register_step_pre_hook(clipping(optimizer, most, pieces))
     if job.schedule is None:
@@ -76,7 +81,7 @@ def settle(
 
 
 def clipping(optimizer: torch.optim.Optimizer, most: float, pieces: bool) -> Callable[..., None]:
-    """Return what scales all gradients so that their norm is at most this, without the host."""
+    """Return a hook that clips all gradients to this norm, which the host does not wait for."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
 
     def clip(*_: Any) -> None:
@@ -91,32 +96,40 @@ def clipping(optimizer: torch.optim.Optimizer, most: float, pieces: bool) -> Cal
     return clip
 
 
-def keep_on_device(optimizer: torch.optim.Optimizer) -> None:
-    """Have an optimizer count its steps on the device."""
-    kind = type(optimizer)
+def count_on_device(optimizer: torch.optim.Optimizer) -> bool:
+    """Have an optimizer count its steps on the device, for a captured step; whether it can, and can
+    read its rate there, too.
+    """
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
-        elif kind is torch.optim.SGD:  # its fused form alone reads a rate from the device
+        elif (
+            type(optimizer) is torch.optim.SGD
+        ):  # its fused form alone reads a rate from the device
             group["fused"], group["foreach"] = True, False
         else:
-            raise Unsupported(
-                f"optimizer {kind.__name__} counts its steps or reads its rate on the host, and a"
-                " captured step keeps these as they were: choose execution eager or compiled, or an"
-                " optimizer of torch.optim that has `capturable`"
-            )
+            return False
+    return True
+
+
+def rates_on(device: torch.device, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return each group's learning rate as a tensor on the device, of the one type (float32) that
+    fused kernels read.
+    """
+    return [
+        torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
+        for group in optimizer.param_groups
+    ]
 
 
 def scheduled_between_steps(
     optimizer: torch.optim.Optimizer, follows: LambdaLR
 ) -> Callable[[], None]:
-    """Have each step read its rates from the device; what brings the next step's there."""
+    """Have each step read its learning rates from the device; return what takes a step of the
+    schedule and brings the next rates there.
+    """
     groups = optimizer.param_groups
-    # fused kernels read no other type
-    rates = [
-        torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)
-        for group in groups
-    ]
+    rates = rates_on(groups[0]["params"][0].device, optimizer)
     told = [group["lr"] for group in groups]
 
     def on_device(*_: Any) -> None:

@@ -11,12 +11,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from multigpu.engines.torch.own_update import ELEMENTWISE, count_on_device, rates_on
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.user_model.wrap.placed import Placed, local
-
-ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
-"""Optimizers that treat each element by itself: they update a rank's piece of a parameter as a
-plain tensor, without DTensor's cost on the host."""
 
 
 def describe(given: Any) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
@@ -85,6 +82,7 @@ class Update:
             for name, each in targets.items()
         }
         self.optimizer = made(given, list(self.pieces.values()))
+        # an elementwise one updates a piece as a plain tensor, without DTensor's cost on the host
         if type(self.optimizer) not in ELEMENTWISE and any(
             isinstance(each, DTensor) for each in targets.values()
         ):
@@ -100,23 +98,10 @@ class Update:
 
     def _make_capturable(self) -> None:
         """Keep what the update reads on the device; rates too, if a schedule changes them."""
-        readable = True
-        groups = self.optimizer.param_groups
-        for group in groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = float(group["lr"])
-            if "capturable" in group:
-                group["capturable"] = True
-            elif type(self.optimizer) is torch.optim.SGD:
-                group["fused"] = True  # the one form of it that reads its rate from the device
-                group["foreach"] = False
-            else:
-                readable = False
-        if readable and self.placed.settings.schedule is not None:
-            device = self.placed.group.device
-            # fused kernels read no other type
-            self.rates = [
-                torch.tensor(group["lr"], dtype=torch.float32, device=device) for group in groups
-            ]
+        if count_on_device(self.optimizer) and self.placed.settings.schedule is not None:
+            self.rates = rates_on(self.placed.group.device, self.optimizer)
 
     def forget_gradients(self) -> None:
         """Begin a step: zero gradients, kept where a captured step writes to them."""
