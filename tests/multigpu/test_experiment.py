@@ -75,11 +75,11 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     own = pooled(
         record for record in RecordStore(out / "records") if not record.run.traced_steps
     ).iloc[0]
-    assert (
-        own["n"] == 2
-        and f"{estimate(own, 'rate'):rate}" in page
-        and f"{own['rate_low']:,.0f} to {own['rate_high']:,.0f}" in page
-    )
+    rate = estimate(own, "rate")
+    interval = f"{rate.low:,.0f} to {rate.high:,.0f}"
+    # a loaded machine may spread two repeats so far that their interval says nothing
+    interval = "too few repeats" if rate.is_too_few else interval
+    assert own["n"] == 2 and f"{rate:rate}" in page and interval in page
     assert "1 done, 1 failed" in page and "none.en does not exist" in page
     (executed,) = (path for path in (out / "rows").glob("*.ipynb") if ".failed" not in path.name)
     shown = {cell.id: str(cell.get("outputs")) for cell in read_notebook(executed).cells}
