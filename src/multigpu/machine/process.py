@@ -19,6 +19,14 @@ from typing import Any
 import psutil
 
 PR_SET_PDEATHSIG = 1
+MULTICAST_OFF = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+"""Environment of every process of a launch: a program that misuses NVLink multicast can put all
+GPUs of a host out of service.
+"""
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn
 and matplotlib, half its start.

@@ -4,15 +4,7 @@ import os
 from pathlib import Path
 
 from multigpu.machine.machine import cores_here, source_state
-from multigpu.machine.process import NO_KERAS
-
-# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host
-# out of service
-SAFE = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
+from multigpu.machine.process import MULTICAST_OFF, NO_KERAS
 
 
 def launch_environment() -> dict[str, str]:
@@ -29,4 +21,4 @@ def launch_environment() -> dict[str, str]:
     }
     # workers set their own thread counts; the default of one that launchers impose would starve
     # host placements
-    return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | SAFE | NO_KERAS | told
+    return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | MULTICAST_OFF | NO_KERAS | told

@@ -2,7 +2,6 @@
 Needs the default group.
 """
 
-import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,10 +14,9 @@ from torch import Tensor
 
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithm import Messages, Transport
+from multigpu.engines.torch.symmetric_memory import symmetric_memory
 from multigpu.machine.machine import this_machine
-from multigpu.runner.launch_environment import SAFE
 from multigpu.spec.collective import CollectiveRun
-from multigpu.spec.errors import Unsupported
 
 # values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where fp16 and bf16
 # are exact too
@@ -67,26 +65,9 @@ def distributed_transport(delay_s: float = 0.0) -> Transport:
 @lru_cache(maxsize=1)
 def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tensor:
     """Memory in which torch's two-shot works, taken once in a group, by all ranks together, and cut
-    to every message.
-    Raises Unsupported: NVLink multicast is not switched off (plain loads and stores are used), or
-        there is no symmetric memory.
+    to every message. Raises Unsupported: as `symmetric_memory`.
     """
-    on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
-    if on:
-        raise Unsupported(
-            f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the"
-            " launcher does"
-        )
-    try:
-        import torch.distributed._symmetric_memory as symmetric
-
-        buffer = symmetric.empty(most_bytes, dtype=torch.uint8, device=device)
-        symmetric.rendezvous(buffer, group.group_name)
-    except (ImportError, AttributeError, RuntimeError) as error:
-        raise Unsupported(
-            f"no symmetric memory here: {' '.join(str(error).split())[:200]}"
-        ) from None
-    return buffer
+    return symmetric_memory(group, device, most_bytes)[0]
 
 
 class Bench:

@@ -99,6 +99,10 @@ def cases() -> Iterator[Any]:
         fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
         run = Run(batch_size=4, precision="fp64", **fields)
         yield pytest.param(run, id=f"{job}-{placement}-{form}-{way}")
+    for way, send in product(("plain", "micro-each"), ("copied", "copied_small_last")):
+        fields = JOBS["gpt"] | COMMON | WAYS[way] | {"placement": "ddp", "execution": "captured"}
+        run = Run(batch_size=4, precision="fp64", bucket_send=send, bucket_mib=1, **fields)
+        yield pytest.param(run, id=f"gpt-ddp-captured-{way}-{send}")
     for placement, form in product(ON_DEVICES, ("eager", "captured")):
         if not refusal(find_placement(placement), "torch", "per_device", form):
             fields = JOBS["cnn"] | COMMON | {"placement": placement, "execution": form}
@@ -118,6 +122,7 @@ def reference(run: Run) -> dict[str, torch.Tensor]:
 def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
     """Norm of the difference from the reference over norm of the reference's update."""
     ways = ("micro_steps", "micro_sync", "slicing", "micro_batches", "pipeline_schedule")
+    ways += ("bucket_send", "bucket_mib")
     plain: dict[str, Any] = dict.fromkeys(ways)
     plain |= {"recompute": False, "reshard": True, "processes": "per_device"}
     plain |= {"model_parallel": dims_of(run).degree}  # who shares a copy of the model

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from multigpu.engines.torch.copied_sums import Awaited, CopiedSums, Peers
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
@@ -21,20 +22,27 @@ LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel no
 
 
 class Bucket:
-    """Gradients that travel together: packed into `flat`, or from where they are (`grouped`)."""
+    """Gradients that travel together: packed into `flat`, or from where they are (`grouped`).
 
-    def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
+    flat: memory for them, end to end, if not of the bucket's own.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], grouped: bool = False, flat: Tensor | None = None
+    ) -> None:
         self.parameters, self.grouped = parameters, grouped
         self.start()
         self.summed: list[Tensor] = []
-        self.flat: Tensor | None = None
-        if not grouped and len(parameters) > 1:
+        self.flat = flat
+        if flat is None and not grouped and len(parameters) > 1:
             self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
+        if self.flat is not None:
             self.views = views_of(self.flat, parameters)
 
     def start(self) -> None:
         """Before a backward: no gradient has come."""
-        self.missing, self.work = len(self.parameters), None
+        self.missing = len(self.parameters)
+        self.work: Awaited | None = None
         self.arrivals: dict[int, torch.cuda.Event] = {}
         self.messages: list[Tensor] = []
         self.travelling: list[Tensor] = []
@@ -124,6 +132,8 @@ class BucketReducer:
     grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that
         the order of a stream ensures.
     together: one optimizer knows all parameters, in their own order, and waits for all buckets.
+    peers: makes memory that all replicas reach; buckets are then packed into it and summed by
+        copies between devices (`CopiedSums`). None: the library's all-reduce.
     """
 
     def __init__(
@@ -138,13 +148,14 @@ class BucketReducer:
         grouped: bool = False,
         small_last: bool = False,
         together: bool = False,
+        peers: Callable[[int, torch.dtype], Peers] | None = None,
     ) -> None:
         if in_backward and scale is not None:
             raise ValueError(
                 "a scaled loss is checked for overflows over all buckets: update after backward"
             )
         self.wire = wire
-        self.cuda = parameters[0].is_cuda
+        self.cuda, self.own_type = parameters[0].is_cuda, parameters[0].dtype
         self.wire_type = wire_type
         self.scale = scale
         self.in_backward, self.holding = in_backward, False
@@ -158,7 +169,10 @@ class BucketReducer:
             groups = with_small_last(made, bucket_mib)
         else:
             groups = group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
-        self.buckets = [Bucket(group, grouped) for group in groups]
+        self.sums = self._copied_sums(groups, peers) if peers and wire.replicas > 1 else None
+        self.buckets = [
+            Bucket(group, grouped, self._memory_of(index)) for index, group in enumerate(groups)
+        ]
         parts = [[bucket] for bucket in self.buckets]
         if small_last and not in_backward and len(parts) > 1:
             parts = [self.buckets[:-1], self.buckets[-1:]]
@@ -172,6 +186,23 @@ class BucketReducer:
             for bucket, optimizer in zip(self.buckets, optimizers, strict=True)
             for parameter in bucket.parameters
         ]
+
+    def _copied_sums(
+        self, groups: list[list[nn.Parameter]], peers: Callable[[int, torch.dtype], Peers]
+    ) -> CopiedSums:
+        """Lay out groups of parameters, as they travel, in memory that all replicas reach."""
+        first = groups[0][0]
+        counts = [sum(parameter.numel() for parameter in group) for group in groups]
+        stream = torch.cuda.Stream(first.device, priority=-1) if self.cuda else None
+        return CopiedSums(counts, peers, self.wire.replicas, self.wire_type or first.dtype, stream)
+
+    def _memory_of(self, index: int) -> Tensor | None:
+        """Return where copied sums find a bucket's gradients; None: the bucket has its own."""
+        if self.sums is None:
+            return None
+        if self.wire_type is None:
+            return self.sums.stretch(index)
+        return self.sums.stretch(index).new_empty(self.sums.counts[index], dtype=self.own_type)
 
     def _hook(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
@@ -212,10 +243,23 @@ class BucketReducer:
             return
         bucket.messages = bucket.travelling = bucket.pack()
         if self.wire.replicas > 1:
+            if self.sums is not None:
+                self._copy(bucket, self.sums)
+                return
             if self.wire_type is not None:
                 bucket.travelling = [message.to(self.wire_type) for message in bucket.messages]
             self.wire.count_all_reduce(sum(message.nbytes for message in bucket.travelling))
             bucket.work = start_all_reduce(bucket.travelling)
+
+    def _copy(self, bucket: Bucket, sums: CopiedSums) -> None:
+        """Have a packed bucket summed by copies; its sum is waited for as the library's is."""
+        index = self.buckets.index(bucket)
+        stretch = sums.stretch(index)
+        if self.wire_type is not None:
+            stretch.copy_(bucket.messages[0])
+            bucket.travelling = [stretch]
+        self.wire.count_all_reduce(stretch.nbytes)
+        bucket.work = sums.start(index)
 
     def start(self) -> None:
         for bucket in self.buckets:

@@ -18,6 +18,7 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.masters import Masters
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
+from multigpu.engines.torch.symmetric_memory import peer_memory
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import (
@@ -63,8 +64,8 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            grouped = run.bucket_send is not None
-            small_last = run.bucket_send == "grouped_small_last"
+            send = run.bucket_send or ""
+            copied = send.startswith("copied") and self.replicas > 1
             self.reducer = BucketReducer(
                 parameters,
                 self._optimizer,
@@ -73,9 +74,10 @@ class ReplicatedTrainer(Trainer):
                 wire_type,
                 self.scale,
                 early,
-                grouped,
-                small_last,
+                grouped=send.startswith("grouped"),
+                small_last=send.endswith("small_last"),
                 together=self.job is not None,
+                peers=peer_memory(dist.group.WORLD, device) if copied else None,
             )
             context.closing.callback(self.reducer.close)
             self._settle(*(optimizer for _, optimizer in self.reducer.updates))

@@ -52,6 +52,13 @@ def buckets_in_a_graph(case: Case) -> None:
                 f" placement {run.placement!r} and execution {run.execution!r}, or choose 'ddp' and"
                 " 'captured'"
             )
+    of_nccl = {"peer_access": run.peer_access, "nccl_ctas": run.nccl_ctas}
+    for name, setting in of_nccl.items():
+        if setting is not None and (run.bucket_send or "").startswith("copied"):
+            raise Refused(
+                f"{name} {setting!r} is NCCL's, and bucket_send {run.bucket_send!r} sums by copies"
+                " between devices: leave one of them out"
+            )
     if run.bucket_update is not None and run.precision == "fp16":
         raise Refused(
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an"
