@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -113,12 +114,12 @@ def test_pieces_cover_their_stretch_in_whole_lines(count: int, replicas: int) ->
     assert piece % ALIGNED == 0 and count <= piece * replicas < count + ALIGNED * replicas
 
 
-def trained(begun: nn.Module, rank: int, group: Group, **more: object) -> list[Tensor]:
+def trained(begun: nn.Module, rank: int, group: Group, **more: Any) -> list[Tensor]:
     """Train a copy of a model for three steps, a replica on its own part of each batch."""
     module = copy.deepcopy(begun)
     weights, wire = list(module.parameters()), Wire(rank, group.replicas)
     make = partial(torch.optim.SGD, lr=1e-3)
-    reducer = BucketReducer(weights, make, wire, bucket_mib=1, peers=group.maker(rank), **more)  # type: ignore[arg-type]
+    reducer = BucketReducer(weights, make, wire, bucket_mib=1, peers=group.maker(rank), **more)
     drawn = torch.Generator().manual_seed(1)
     for _ in range(3):
         batch = torch.randn(8, 300, generator=drawn, dtype=torch.float64)
@@ -139,7 +140,7 @@ def trained(begun: nn.Module, rank: int, group: Group, **more: object) -> list[T
     ids=["usual", "in_backward", "small_last", "bf16"],
 )
 def test_replicas_whose_buckets_are_copied_train_as_one_on_all_rows(
-    more: dict[str, object],
+    more: dict[str, Any],
 ) -> None:
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)]
