@@ -1,12 +1,18 @@
 """What tells a job from another that looks alike and was measured before: the text of its parts,
-and the plain values that this text reads.
+the plain values that this text reads, and the files of its author's that it imports.
 """
 
+import ast
+import contextlib
 import dataclasses
 import inspect
+import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import FunctionType
+from importlib.util import resolve_name
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from multigpu.workloads.own.job import Job
@@ -28,6 +34,63 @@ def code_of(job: Job) -> bytes:
     for part in (job.model, job.batch, job.loss, *own):
         texts += _texts(part, met)
     return "\n".join(texts).encode()
+
+
+def code_of_file(named: str) -> bytes:
+    """The text of a file's job, "FILE.py:NAME", which was loaded here: of the file, and of what it
+    imports of its author's other files.
+    """
+    file, _, called = named.rpartition(":")
+    content = Path(file).read_bytes()
+    imported = "".join(_imported(content.decode(errors="replace"), "", set()))
+    return content + called.encode() + imported.encode()
+
+
+def _imported(text: str, package: str, met: set[int]) -> Iterator[str]:
+    """The text of each module of the author's that this text imports, or that one of those does."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # changed since it was loaded
+        return
+    for statement in ast.walk(tree):
+        names = []
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            dots = "." * statement.level
+            with contextlib.suppress(ImportError):  # a relative one, outside any package
+                base = resolve_name(dots + (statement.module or ""), package)
+                names = [base, *(f"{base}.{alias.name}" for alias in statement.names)]
+        for name in names:
+            if name in sys.modules:
+                yield from _whole(sys.modules[name], met)
+
+
+def _whole(module: ModuleType, met: set[int]) -> Iterator[str]:
+    """The text of a module of the author's and of what it imports, each once; nothing of others."""
+    file = getattr(module, "__file__", None)
+    if id(module) in met or not file or not _is_the_authors(module.__name__, Path(file)):
+        return
+    met.add(id(module))
+    text = Path(file).read_text(errors="replace")
+    yield f"{module.__name__}\n{text}"
+    yield from _imported(text, module.__package__ or "", met)
+
+
+def _home(value: Any) -> str:
+    """The name of the module that defines a class or function; "" of anything else."""
+    return value.__module__ or "" if isinstance(value, type | FunctionType) else ""
+
+
+def _is_the_authors(name: str, file: Path) -> bool:
+    """Whether a module is neither Python's, nor installed, nor of this package."""
+    if name.partition(".")[0] in ("multigpu", "multigpu_study") or file.suffix != ".py":
+        return False
+    installed = {
+        sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    inside = any(file.is_relative_to(place) for place in installed)
+    return not inside and not {"site-packages", "dist-packages"} & set(file.parts)
 
 
 def _texts(part: Any, met: set[int]) -> Iterator[str]:
@@ -54,7 +117,9 @@ def _texts(part: Any, met: set[int]) -> Iterator[str]:
 
 
 def _read(function: FunctionType, met: set[int]) -> Iterator[str]:
-    """What a function reads beside its arguments: plain values, and what is defined beside it."""
+    """What a function reads beside its arguments: plain values, what is defined beside it, and
+    other files of its author's.
+    """
     try:
         found = inspect.getclosurevars(function)
     except ValueError:  # a cell that is still empty
@@ -64,6 +129,10 @@ def _read(function: FunctionType, met: set[int]) -> Iterator[str]:
             yield f"{name} = {told}"
         elif isinstance(value, type | FunctionType) and value.__module__ == function.__module__:
             yield from _texts(value, met)
+        elif isinstance(value, ModuleType):
+            yield from _whole(value, met)
+        elif (home := sys.modules.get(_home(value))) is not None:
+            yield from _whole(home, met)
 
 
 def _settings(module: Any) -> dict[str, str]:

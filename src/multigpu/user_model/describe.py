@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Literal
 
 from multigpu.machine.machine import gpu_count
-from multigpu.user_model.code import code_of
+from multigpu.user_model.code import code_of, code_of_file
 from multigpu.user_model.drawn import several
 from multigpu.user_model.examine import SAMPLES, Examination
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
@@ -75,8 +75,7 @@ def describe(
     has them. twice_s: so long it may take to make batches and model again, in new processes (0:
     they are not).
     """
-    file, _, called = named.rpartition(":")
-    code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))
+    code = code or (code_of_file(named) if named else code_of(job))
     packed = packed or (b"" if named else pack(job))
     framework = framework_of(job)
     with contextlib.ExitStack() as ending:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import multigpu as mg
-from multigpu.user_model.code import code_of
+from multigpu.user_model.code import code_of, code_of_file
+from multigpu.workloads.own.job import load_job
 from tests.multigpu.user_model.causes import samples
 
 RECOMPUTED = False
@@ -91,3 +93,24 @@ def helper(recomputed: bool) -> nn.Module:
 
 
 HELPER = helper
+
+
+def test_a_changed_module_that_a_file_imports_makes_another_job(tmp_path: Path) -> None:
+    """Directly or through another; what is installed, or unrelated, makes none."""
+    (tmp_path / "own_layers_of_a_test.py").write_text("WIDTH = 4\n")
+    (tmp_path / "own_model_of_a_test.py").write_text("from own_layers_of_a_test import WIDTH\n")
+    (tmp_path / "unrelated.py").write_text("A = 1\n")
+    text = "from torch import nn\nfrom torch.nn.functional import cross_entropy\n"
+    text += "import multigpu as mg\nimport own_model_of_a_test as own\n"
+    text += "def batch(n, generator):\n    pass\n"
+    text += "job = mg.Job(lambda: nn.Linear(own.WIDTH, 2), batch, cross_entropy)\n"
+    named = f"{tmp_path / 'own_job_of_a_test.py'}:job"
+    Path(named[:-4]).write_text(text)
+    codes = []
+    for change in ({}, {"unrelated": "A = 2\n"}, {"own_layers_of_a_test": "WIDTH = 5\n"}):
+        for name, content in change.items():
+            (tmp_path / f"{name}.py").write_text(content)
+        job = load_job(named)
+        codes.append((code_of_file(named), code_of(job)))
+    assert codes[0] == codes[1] and b"class Linear" not in codes[0][0]
+    assert codes[0][0] != codes[2][0] and codes[0][1] != codes[2][1]
