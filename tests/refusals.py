@@ -1,6 +1,8 @@
 """What cannot be is refused in one sentence, which says why."""
 
+import csv
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,3 +22,9 @@ def refused(
     said = str(caught.value)
     assert "\n" not in said
     return said
+
+
+def cases_beside(test: str, name: str) -> list[list[str]]:
+    """The rows of a CSV that lies beside a test's file, without its header."""
+    with (Path(test).parent / name).open(newline="") as file:
+        return list(csv.reader(file))[1:]

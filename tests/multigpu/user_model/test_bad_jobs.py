@@ -9,6 +9,7 @@ import pytest
 
 from multigpu.cli.main import main
 from multigpu.user_model import compare
+from tests.refusals import cases_beside
 
 pytestmark = pytest.mark.usefixtures("examined_here")
 
@@ -36,102 +37,8 @@ def loss(output, target):
 job = mg.Job(Net, batch, loss, mg.SGD(0.1), batch_size=2)
 """
 
-BAD = {
-    "a tuple where a tensor is due": (
-        "return self.two(self.one(x))",
-        "return self.two(self.one(x)), x",
-        "return (output",
-        "TypeError",
-    ),
-    "a loss that is no scalar": (
-        ".square().mean()",
-        ".square()",
-        "job = ",
-        "[2, 1] where one number is due",
-    ),
-    "a loss that is no tensor": (
-        ".square().mean()",
-        ".square().mean().item()",
-        "job = ",
-        "is a float where a tensor is due",
-    ),
-    "another batch size": ("torch.rand(n, 3", "torch.rand(n + 1, 3", "", "asked for 2 samples"),
-    "too few samples": (
-        "batch, loss,",
-        "DataLoader(TensorDataset(torch.rand(3, 3)), 2), loss,",
-        "",
-        "and 2 devices with 2 each need 4",
-    ),
-    "not a number": (
-        ".square().mean()",
-        ".log().mean() * float('nan')",
-        "job = ",
-        "the first batch is nan",
-    ),
-    "an exception inside forward": (
-        "self.two(self",
-        "self.two(self.three(x), self",
-        "return self.two(self.three",
-        "attribute 'three'",
-    ),
-    "a shape that does not fit": (
-        "nn.Linear(4, 1)",
-        "nn.Linear(5, 1)",
-        "return self.two(self.one",
-        "shapes cannot be multiplied",
-    ),
-    "an exception in the model's making": (
-        "nn.Linear(4, 1)",
-        "nn.Linear(4, -1)",
-        "self.two = ",
-        "model 'Net' fails",
-    ),
-    "a model on the wrong device": (
-        "nn.Linear(4, 1)",
-        "nn.Linear(4, 1, device='meta')",
-        "",
-        "puts two.weight on meta",
-    ),
-    "a tensor on the wrong device": (
-        "self.one(x)",
-        "self.one(x.to('meta'))",
-        "return self.two",
-        "meta",
-    ),
-    "an exception in batch": (
-        "return torch.rand(n, 3",
-        "return missing(n, 3",
-        "return missing",
-        "batch fails with NameError",
-    ),
-    "a text where a tensor is due": (
-        "torch.rand(n, 1, generator=generator)",
-        "'yes'",
-        "",
-        "batch[1] is a str where a tensor is due",
-    ),
-    "no pair": (
-        "generator), torch.rand(n, 1, generator=generator)",
-        "generator)",
-        "job = ",
-        "batch gives no pair",
-    ),
-    "a syntax error": (
-        "self.one = nn.Linear(3, 4)",
-        "self.one = nn.Linear(3, 4",
-        "self.one",
-        "SyntaxError",
-    ),
-    "nothing to learn": (
-        "self.two(self.one(x))",
-        "self.two(self.one(x)).detach()",
-        "job = ",
-        "nothing can be learned",
-    ),
-    "no optimizer": ("mg.SGD(0.1)", "0.1", "job = ", "multigpu.SGD"),
-    "no batch size": ("batch_size=2", "batch_size=0", "job = ", "batch_size = 0"),
-    "another name": ("job = ", "other = ", "", "its jobs are other"),
-}
+BAD = {name: tuple(row) for name, *row in cases_beside(__file__, "bad_jobs.csv")}
+"""Name -> a text of the good file, what stands there instead, the line that is told, and why."""
 
 
 def refused(

@@ -17,6 +17,7 @@ from multigpu.user_model.result import Result
 from multigpu.workloads import description_of
 from tests.further import but
 from tests.multigpu.user_model.test_bad_jobs import refused
+from tests.refusals import cases_beside
 from tests.refusals import refused as told
 
 PLACEMENTS = ("mirrored_nccl", "exp4")
@@ -168,40 +169,7 @@ def batch(n, generator):
 job = mg.Job(Net, batch, keras.losses.MeanSquaredError(), mg.SGD(0.1), batch_size=2)
 """
 
-BAD = {
-    "an exception inside call": (
-        "self.one(x)",
-        "self.two(x)",
-        "return self.two",
-        "no attribute 'two'",
-    ),
-    "a shape that does not fit the loss": ("(n, 4)", "(n, 7)", "job = ", "loss fails with"),
-    "neither a function nor a dataset": (
-        "Net, batch",
-        "Net, [1]",
-        "",
-        "a tf.data.Dataset of batches",
-    ),
-    "an empty dataset": (
-        "Net, batch",
-        "Net, tf.data.Dataset.range(4).batch(2).take(0)",
-        "",
-        "batch has no samples",
-    ),
-    "nothing to learn": (
-        "Dense(4)",
-        "Dense(4, trainable=False)",
-        "job = ",
-        "nothing can be learned",
-    ),
-    "a rule that is not built": ("mg.SGD", "mg.AdamW", "job = ", "multigpu.Adam or multigpu.SGD"),
-    "a text where a tensor is due": (
-        "generator.random((n, 3), np.float32)",
-        "np.full(n, 'a')",
-        "",
-        "where numbers are due",
-    ),
-}
+BAD = {name: tuple(row) for name, *row in cases_beside(__file__, "bad_keras_jobs.csv")}
 
 
 @pytest.mark.usefixtures("examined_here")

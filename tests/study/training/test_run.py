@@ -1,5 +1,6 @@
 """What a TrainingRun refuses, in one sentence; digests; fields on the command line; grids."""
 
+import json
 import math
 import re
 from collections import Counter
@@ -25,7 +26,7 @@ from multigpu_study.training.record import TrainingRecord, TrainingStore
 from multigpu_study.training.run import FIELDS, TrainingRun
 from multigpu_study.training.schedule import Schedule, global_batch, schedule_of
 from tests.factory import make_machine
-from tests.refusals import refused
+from tests.refusals import cases_beside, refused
 from tests.study.training.cases import training
 from tests.study.training.planted import trained
 
@@ -40,68 +41,7 @@ def compared(planned: list[PlannedTraining]) -> list[TrainingRun]:
     return [entry.run for entry in planned if "the same curve" in entry.settings.question]
 
 
-REFUSED = [
-    ({"steps": None}, "a budget is needed: give either steps or epochs"),
-    ({"epochs": 2}, "a budget is needed: give either steps or epochs, not both"),
-    (
-        {"inputs": "synthetic", "steps": None, "epochs": 2},
-        "inputs 'synthetic' has no epochs to count",
-    ),
-    (
-        {"inputs": "synthetic", "schedule": "warmup"},
-        "has no epochs to count: give steps and no warmup_epochs",
-    ),
-    (
-        {
-            "framework": "tensorflow",
-            "placement": "make_parallel",
-            "processes": "one",
-            "execution": "graph",
-        },
-        (
-            "training to the end of a budget runs in 'torch' alone, not in 'tensorflow': leave out"
-            " framework"
-        ),
-    ),
-    (
-        {"processes": "one"},
-        (
-            "gradients travel while backward runs, in a process for each replica; it runs with"
-            " per_device"
-        ),
-    ),
-    ({"placement": "make_parallel"}, "in the process that works on all of them; it runs with one"),
-    (
-        {"placement": "layer_split", "processes": "one"},
-        "'layer_split' splits one model over devices",
-    ),
-    (
-        {"placement": "make_parallel", "processes": "one", "clip_norm": 5.0},
-        "clip_norm 5 needs all merged gradients in one place",
-    ),
-    ({"warmup_steps": 3}, "warmup_steps 3 has no meaning in training"),
-    ({"host_cores": 2}, "host_cores 2 has no meaning in training, which uses the whole host"),
-    (
-        {"placement": "staged_cpu", "processes": "one"},
-        "each replica's own process fetches ahead while its device computes",
-    ),
-    (
-        {"placement": "staged_gpu0", "clip_norm": 5.0},
-        "clip_norm 5 needs all merged gradients in one place before the update",
-    ),
-    (
-        {
-            "workload": "stacks",
-            "model": "mlp_tiny",
-            "inputs": "synthetic",
-            "evaluate_every": 2,
-        },
-        "'stacks' has nothing to score it",
-    ),
-    ({"base_rate": -1.0}, "base_rate = -1.0"),
-    ({"clip_norm": 0.0}, "clip_norm = 0.0"),
-    ({"batch_size": 1}, "a global batch of 1 cannot be split over 2 devices"),
-]
+REFUSED = [(json.loads(fields), why) for fields, why in cases_beside(__file__, "refused.csv")]
 
 
 @pytest.mark.parametrize(
