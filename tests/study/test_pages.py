@@ -21,7 +21,6 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from multigpu import paths
 from multigpu.analysis import estimate, picture, plots, prose, read, show
@@ -37,10 +36,12 @@ from multigpu_study.report.explorer import encoded
 from tests.factory import make_machine, make_record, plant
 from tests.further import but
 from tests.multigpu.analysis.planted import read_on_a_telephone
-from tests.refusals import refused
+from tests.refusals import cases_beside, refused
 
 NOTEBOOKS = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
-UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
+UNSCALED: dict[str, dict[str, str]] = {}
+for page, said, reason in cases_beside(__file__, "unscaled.csv"):
+    UNSCALED.setdefault(page, {})[said] = reason
 """page -> what a `require` of it says, or how that begins -> why no scaling of Runs' rates can trip
 it.
 """

@@ -166,7 +166,7 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
 
 CHANGED = (
     *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
-    *("loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps"),
+    *("powersgd_rank", "top_k", "loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps"),
 )
 """Fields by which a step merges or computes otherwise than the library by itself; or empty."""
 

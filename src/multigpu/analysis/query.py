@@ -165,7 +165,7 @@ def like_replicas(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
     """Return independent replicas on as many devices as `row`, in its form and with its kernels;
     how gradients travel, which they do not send, may differ. None where there are none.
     """
-    sending = ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas")
+    sending = ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "powersgd_rank", "top_k")
     return like(table, row, sending, placement="independent", processes="per_device")
 
 
@@ -187,6 +187,7 @@ def semantics(row: Any) -> Semantics:
     return (
         find_placement(row["placement"])
         .semantics.sent_in(None if missing(row["wire_dtype"]) else row["wire_dtype"])
+        .by_parts(not (missing(row["powersgd_rank"]) and missing(row["top_k"])))
         .on(row["devices"])
     )
 

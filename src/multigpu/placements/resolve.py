@@ -20,6 +20,7 @@ def shard_sizes(run: Run) -> list[int]:
 def semantics_of(run: Run) -> Semantics:
     """Return the Run's semantics: its placement's, with what its own fields change."""
     semantics = find_placement(run.placement).semantics.sent_in(run.wire_dtype)
+    semantics = semantics.by_parts(run.powersgd_rank is not None or run.top_k is not None)
     if run.local_steps is None:
         return semantics
     return semantics.model_copy(update={"every": run.local_steps})

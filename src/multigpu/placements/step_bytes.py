@@ -5,6 +5,7 @@ from math import prod
 
 from multigpu.collectives.spec import LIBRARY, GradientRange, parse_spec, spec_bytes
 from multigpu.placements import find_placement
+from multigpu.placements.compression import compressed_bytes
 from multigpu.placements.partition import partition_bytes
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
@@ -90,6 +91,9 @@ def _moved(
     variables = model.variables
     if placement.compute in PARTITIONED:
         return partition_bytes(run, model, lookups)
+    compressed = compressed_bytes(run, variables, len(lookups), gradient_bytes(run))
+    if compressed is not None:
+        return compressed
     if run.all_reduce_spec or run.wire_dtype:
         item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else gradient_bytes(run)
         whole = (GradientRange(placement.algorithm or LIBRARY, None),)

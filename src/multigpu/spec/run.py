@@ -72,6 +72,11 @@ class Run(Spec):
         of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
         only.
+    powersgd_rank: gradients travel as two factors of this rank where that is at most half of their
+        bytes (PyTorch's PowerSGD; what is left out is added to the next step's), in place of an
+        exact sum; placement `ddp`, eager, only.
+    top_k: this share of each gradient's numbers travels, the largest ones with their places (what
+        is left out is added to the next step's), in place of an exact sum; as `powersgd_rank`.
     precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
         "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
         are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
@@ -163,6 +168,8 @@ class Run(Spec):
     nccl_ctas: int | None = Field(default=None, ge=1, le=64)
     all_reduce_spec: str | None = None
     wire_dtype: Literal["bf16", "fp16"] | None = None
+    powersgd_rank: int | None = Field(default=None, ge=1, le=64)
+    top_k: float | None = Field(default=None, gt=0, lt=1)
     loss_scale: int | None = Field(default=None, ge=1, le=2**24)
     input_workers: int | None = Field(default=None, ge=0, le=64)
     prefetch: int = Field(default=0, ge=0, le=2)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from multigpu.spec.schema import Data
 
-Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchronous"]
+Kind = Literal["joined", "stale", "lossy", "compressed", "averaged", "independent", "asynchronous"]
 
 
 class Facts(NamedTuple):
@@ -42,6 +42,11 @@ FACTS: dict[Kind, Facts] = {
     "stale": Facts(
         "computes with older variables",
         "Its result equals one process training with gradients {steps} updates old.",
+    ),
+    "compressed": Facts(
+        "trains on approximated gradients",
+        "Gradients are approximations of the global batch's, and what a step leaves out of them is"
+        " added to the next one's: it trains another model, the same on all replicas.",
     ),
     "averaged": Facts(
         "devices train by themselves between averages of their variables",
@@ -101,6 +106,10 @@ class Semantics(Data):
         if wire_dtype and self == Semantics():
             return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype])
         return self
+
+    def by_parts(self, compressed: bool) -> Semantics:
+        """The same where replicas exchange approximations of gradients."""
+        return Semantics(kind="compressed") if compressed else self
 
     def on(self, devices: int) -> Semantics:
         """The same on so many devices: replicas with losses of their own are one process where

@@ -36,7 +36,7 @@ DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold", "do
 OPEN: tuple[Verdict, ...] = ("inconclusive", "not yet measured")
 """What further Records would decide."""
 
-Selection = tuple[tuple[str, tuple[str | bool | int | None, ...]], ...]
+Selection = tuple[tuple[str, tuple[str | bool | int | float | None, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
 
 POOLED_FREEDOM = 20

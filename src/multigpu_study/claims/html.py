@@ -14,7 +14,7 @@ from multigpu.analysis.words import plural
 from multigpu_study.claims.core import VERDICTS
 from multigpu_study.claims.ledger import changes, decided_before_data, orders
 from multigpu_study.claims.results import ClaimResult, study_results
-from multigpu_study.claims.wording import SAYINGS, SYMBOLS, tested, titled
+from multigpu_study.claims.wording import SAID, SAYINGS, SYMBOLS, tested, titled
 
 LONG = 220
 """Letters of a cell beyond which the rest is folded away."""
@@ -31,7 +31,7 @@ _ENVIRONMENT = Environment(
     loader=PackageLoader("multigpu_study.claims", "."), autoescape=True, trim_blocks=True
 )
 _ENVIRONMENT.filters |= {"cut": cut, "plural": plural, "decided_before_data": decided_before_data}
-_ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS}
+_ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS, "said": SAID}
 _MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 
 scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.changes

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined
+from multigpu.spec.tables import table
 from multigpu_study.analysis.columns import columns
 from multigpu_study.claims.core import (
     HERE,
@@ -106,7 +107,9 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
 
 
 SAYINGS = data_of(HERE / "words.yaml")
-SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
+SAID = {row["verdict"]: row for row in table(HERE / "verdicts.csv")}
+"""Each verdict's sign, which reads in greyscale too, and what is said of one claim and several."""
+SYMBOLS: dict[Verdict, str] = {name: SAID[name]["sign"] for name in VERDICTS}
 WIDEST_TEXT = 120
 """Columns of a claim in full: longer lines are hard to read."""
 

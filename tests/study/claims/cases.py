@@ -193,6 +193,10 @@ CASES: dict[str, Case] = {
         ),
     ),
     "C31": Case(STACKS, ((at(1), 100), (at(2), 150, 95), (at(8), 220, 90))),
+    "C56": Case(
+        CNN | on("ddp", 2, layout="channels_first"),
+        (({"powersgd_rank": 4}, 120, 90), ({"top_k": 0.01}, 115, 80), ({}, 100)),
+    ),
     "C37": Case(
         {},
         (

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from multigpu.collectives.spec import LIBRARY
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
+from multigpu.engines.torch.compressed import compression_of
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.masters import Masters
@@ -56,6 +57,7 @@ class ReplicatedTrainer(Trainer):
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
         self.job = job_of(context.model)
+        self.compression = compression_of(run, self.wire)
         if run.precision == "bf16_params" and placement.variables == "replica":
             self.masters = Masters(self.parameters)
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
@@ -132,6 +134,9 @@ class ReplicatedTrainer(Trainer):
                 gradient_as_bucket_view=True,
                 bucket_cap_mb=self.context.run.bucket_mib,
             )
+        if self.compression is not None:
+            self.compression.register(self.wrapped, counting)
+            return
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
         own_type = next(iter(self.parameters.values())).dtype
         wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else own_type

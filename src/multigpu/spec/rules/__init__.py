@@ -35,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     engines.captured,
     precision.device_precision,
     gradients.wire_dtype,
+    gradients.compressed,
     gradients.buckets_in_a_graph,
     gradients.all_reduce_spec,
     precision.bf16_params,

@@ -5,6 +5,8 @@ from multigpu.spec.errors import Refused
 from multigpu.spec.model import block_of
 from multigpu.spec.rules.case import Case
 
+LEAST_WARMUP = 5  # of compressed gradients: one step is counted, the next two are sent whole
+
 
 def bucket_mib(case: Case) -> None:
     """Buckets end where the library's reducer merges during backward."""
@@ -63,6 +65,47 @@ def buckets_in_a_graph(case: Case) -> None:
         raise Refused(
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an"
             " overflow: choose a precision but 'fp16'"
+        )
+
+
+def compressed(case: Case) -> None:
+    """Approximations of gradients are what the library's reducer exchanges while backward runs."""
+    run, row = case.run, case.row
+    given = {"powersgd_rank": run.powersgd_rank, "top_k": run.top_k}
+    asked = {name: value for name, value in given.items() if value is not None}
+    if not asked:
+        return
+    (name, value), *others = asked.items()
+    what = f"{name} {value}"
+    if others:
+        raise Refused(
+            f"{what} and top_k {run.top_k} are two ways to compress gradients: choose one"
+        )
+    in_reducer = row.overlap and row.reduction == "all_reduce" and case.is_process_a_device
+    if not in_reducer or run.execution != "eager" or run.devices < 2:
+        raise Refused(
+            f"{what} compresses what replicas exchange in PyTorch's own reducer: choose placement"
+            " 'ddp', execution 'eager', a process a device and at least 2 devices"
+        )
+    if run.precision in ("fp16", "bf16_params") or run.wire_dtype is not None:
+        raise Refused(
+            f"{what} keeps what it leaves out in the gradients' own 32 or 64 bits: choose a"
+            " precision but 'fp16' and 'bf16_params', and no wire_dtype"
+        )
+    if run.micro_sync is not None:
+        raise Refused(
+            f"micro_sync {run.micro_sync!r} would compress the gradients of each part by itself,"
+            f" and {what} is of a step's: leave one of them out"
+        )
+    if name == "powersgd_rank" and run.layout == "channels_last":
+        raise Refused(
+            f"{what} reads gradients as matrices, which those of layout 'channels_last' are not in"
+            " memory: choose 'channels_first'"
+        )
+    if run.warmup_steps < LEAST_WARMUP:
+        raise Refused(
+            f"warmup_steps {run.warmup_steps} is too few for {what}, which first sends gradients as"
+            f" they are: choose at least {LEAST_WARMUP}"
         )
 
 
