@@ -29,7 +29,7 @@ from multigpu.build import build_run
 from multigpu.placements.memory import most_kept
 from multigpu.user_model.activations import activations_of
 from multigpu.user_model.fits import CONTEXT_BYTES, GIB
-from multigpu.workloads.gpt.description import ADAMW, GptConfig, describe
+from multigpu.workloads.gpt.description import MODELS, GptConfig, describe
 
 SHALLOW = (2, 4)
 """Blocks of the two models whose steps are followed."""
@@ -75,7 +75,9 @@ def activations(width: int, rows: int) -> tuple[float, float]:
 
 def kept(layers: int, width: int, placement: str, ranks: int) -> int:
     """Bytes of variables, gradients and states that the fullest device keeps."""
-    model = describe("largest", GptConfig(layers, width, width // HEAD), ADAMW)
+    model = describe(
+        "largest", GptConfig(layers, width, width // HEAD), MODELS["gpt2_124m"].optimizer
+    )
     job = {"workload": "gpt", "model": "gpt2_124m", "precision": "bf16", "batch_size": 1}
     return most_kept(build_run(**job, placement=placement, devices=ranks), model)
 

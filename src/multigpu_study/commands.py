@@ -45,16 +45,6 @@ COLLECTIVES = Command(
 SYNCHRONY = Command(
     "synchrony", "run a parameter server's protocols", "multigpu_study.synchrony.measure:main"
 )
-HOSTS = Command(
-    "hosts",
-    "time all-reduces between hosts made on this machine",
-    "multigpu_study.hosts.measure:main",
-)
-INTERFERENCE = Command(
-    "interference",
-    "do Runs that share this machine disturb each other?",
-    "multigpu_study.interference:main",
-)
 TRAIN = Command(
     "train", "train runs to the end of a budget", "multigpu_study.training.command:main"
 )

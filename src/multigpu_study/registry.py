@@ -7,8 +7,6 @@ ENTRY_POINTS = {
         "claims": "multigpu_study.commands:CLAIMS",
         "collectives": "multigpu_study.commands:COLLECTIVES",
         "synchrony": "multigpu_study.commands:SYNCHRONY",
-        "hosts": "multigpu_study.commands:HOSTS",
-        "interference": "multigpu_study.commands:INTERFERENCE",
         "train": "multigpu_study.commands:TRAIN",
     },
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},

@@ -13,11 +13,12 @@ from tests.refusals import refused
 
 
 @pytest.fixture
-def callbacks(tf: ModuleType) -> ModuleType:
-    """Imported by the one process that runs these tests, not by all that collect them: Keras takes
-    seconds.
+def callbacks(tf: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example, imported by the one process that runs these tests, not by all that collect them:
+    Keras takes seconds.
     """
-    return importlib.import_module("multigpu.user_model.callbacks")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    return importlib.import_module("keras_throughput")
 
 
 def test_warmup_is_left_out_and_a_short_batch_counts_what_it_holds(callbacks) -> None:

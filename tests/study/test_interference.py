@@ -10,6 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks import interference
+from benchmarks.interference import (
+    ALLOWED,
+    MOST_REPEATS,
+    SLOTS,
+    check_interference,
+    interference_table,
+    main,
+    repeat_of,
+)
 
 from multigpu.analysis.statistics import mean_interval
 from multigpu.build import build_run
@@ -18,9 +28,6 @@ from multigpu.paths import INTERFERENCE
 from multigpu.records.record import RecordStore
 from multigpu.runner.lanes import undisturbed
 from multigpu.spec.run import Run
-from multigpu_study import interference
-from multigpu_study.analysis.interference import ALLOWED, interference_table
-from multigpu_study.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
 from tests.multigpu.runner.launched import PATHS
 from tests.refusals import refused
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.measured_again import measured_again
 from multigpu.analysis.verify import raw_records
 from multigpu.cli.main import main
 from multigpu.records import store as stores
@@ -15,6 +14,7 @@ from multigpu.records.packing import stores_of
 from multigpu_study.claims import find_claim
 from tests.conftest import FOLDERS
 from tests.multigpu.test_verify import hundred_bad_files, two_records, written
+from tests.scripts import load
 
 
 def test_records_of_every_folder_are_verified() -> None:
@@ -22,7 +22,9 @@ def test_records_of_every_folder_are_verified() -> None:
     assert [type(store).__name__ for store in stores_of(paths.SYNCHRONY)] == ["SynchronyStore"]
 
 
-def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
+def test_records_of_the_virtual_clock_come_out_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = (
         raw.record for raw in raw_records(paths.SYNCHRONY) if raw.record and "result" in raw.record
     )
@@ -34,13 +36,16 @@ def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
     for record in virtual:
         record["machine"] |= {"name": "virtual"}
     written(tmp_path, *virtual)
-    assert [agrees for _, agrees in measured_again(tmp_path, 2)] == [True, True]
+    measured_again = load("measured_again")
+    assert [agrees for _, agrees in measured_again.measured_again(tmp_path, 2)] == [True, True]
     result = virtual[0]["result"]
     written(
         tmp_path,
         virtual[0] | {"result": result | {"end_s": 1.01 * result["end_s"], "fingerprint": "0"}},
     )
-    assert sorted(agrees for _, agrees in measured_again(tmp_path, 2)) == [False, True]
+    assert measured_again.main(["2", "--records", str(tmp_path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line.partition(":")[0] for line in said) == ["agrees", "differs"]
 
 
 def test_all_records_of_the_study_can_be_believed(capsys: pytest.CaptureFixture[str]) -> None:

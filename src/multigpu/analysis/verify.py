@@ -2,8 +2,8 @@
 commit that it names.
 
 `python -m multigpu verify [FOLDER]` reads a folder as its files have it, prints counts and
-offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a
-random sample once more on this machine.
+offenders, and fails on any that `data/exceptions.csv` does not list. `workflow/measured_again.py`
+measures a random sample once more.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from multigpu.records.archive import Name, archives_in
 from multigpu.records.base import Kept
 from multigpu.records.collective import CollectiveRecord
 from multigpu.records.record import Record
-from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in, parsed
+from multigpu.records.store import RECORD_KINDS, held_in, loose_in, parsed
 from multigpu.spec.schema import refusal
 from multigpu.workloads.own.description import know
 
@@ -130,11 +130,6 @@ def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
 def _kinds_by_field() -> Mapping[str, type[Kept]]:
     added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
     return {**added, **KINDS}
-
-
-def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
-    """The kind of experiment that makes this Record again on any machine, if one does."""
-    return next((kind for kind in RECORD_KINDS.values() if kind.repeatable(record)), None)
 
 
 def verify(

@@ -7,7 +7,6 @@ becomes PROGRAM in a Linux network namespace that has a loopback and nothing els
 kernel that lets users make namespaces of their own. Imports no framework.
 """
 
-import contextlib
 import ctypes
 import fcntl
 import os
@@ -15,7 +14,6 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -26,13 +24,13 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
-def _unshare(flags: int) -> None:
+def unshare(flags: int) -> None:
     """Leave this thread's namespaces for new ones; an OSError: it may not."""
     if ctypes.CDLL(None, use_errno=True).unshare(flags):
         raise OSError(number := ctypes.get_errno(), os.strerror(number))
 
 
-def _raise_loopback() -> None:
+def raise_loopback() -> None:
     """A new network's loopback is down."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
@@ -44,13 +42,13 @@ def enter() -> None:
     """
     user, group = os.geteuid(), os.getegid()
     try:
-        _unshare(CLONE_NEWNET)
+        unshare(CLONE_NEWNET)
     except PermissionError:
-        _unshare(CLONE_NEWUSER | CLONE_NEWNET)  # whose only user is this one, under the same number
+        unshare(CLONE_NEWUSER | CLONE_NEWNET)  # whose only user is this one, under the same number
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _raise_loopback()
+    raise_loopback()
 
 
 @cache
@@ -86,29 +84,6 @@ def check_private(what: str) -> None:
     """
     if reason := why_not():
         check_allowed(what, f"and no private network can be made here ({reason})")
-
-
-@contextlib.contextmanager
-def inside(what: str) -> Iterator[None]:
-    """This thread, and what it starts, in a network of its own; where only root may, it stays or
-    refuses (ValueError), as `check_allowed`.
-    """
-    try:
-        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    except OSError:
-        before = -1
-    try:
-        _unshare(CLONE_NEWNET)
-    except (OSError, AttributeError) as error:  # AttributeError: a system that knows no namespaces
-        check_allowed(what, f"and only root on Linux can give it a network of its own ({error})")
-        yield
-        return
-    try:
-        _raise_loopback()
-        yield
-    finally:
-        ctypes.CDLL(None, use_errno=True).setns(before, CLONE_NEWNET)
-        os.close(before)
 
 
 def main() -> None:

@@ -60,15 +60,11 @@ class RecordKind:
     """Records of a kind of experiment that another package adds.
     stores: makes the stores that hold them. records: a field that only Records of a class have ->
         the class.
-    repeatable: whether this Record, as JSON, can be made again on any machine. again: makes it
-        again: a line that says what came out, and whether it agrees.
     """
 
     name: str
     stores: Callable[[], Sequence["Store[Any]"]]
     records: Mapping[str, type[Kept]]
-    repeatable: Callable[[Mapping[str, Any]], bool] = lambda record: False
-    again: Callable[[Any], tuple[str, bool]] | None = None
 
 
 RECORD_KINDS: PluginRegistry[RecordKind] = PluginRegistry("experiments", RecordKind)

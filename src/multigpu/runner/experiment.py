@@ -22,8 +22,7 @@ from multigpu.spec.schema import Data, Spec
 from multigpu.workloads.sources import check_inputs, open_source
 
 if TYPE_CHECKING:
-    from multigpu.runner.hosts.launching import HostGroup
-    from multigpu.runner.hosts.namespaces import SimulatedHosts
+    from multigpu.runner.hosts.group import LaunchHosts
     from multigpu.runner.plan import Plan
 
 
@@ -115,7 +114,7 @@ class Experiment(Generic[AnyItem]):
     def finished(self, item: AnyItem) -> None:
         """Clear away what a point that has its Record needs no more."""
 
-    def check(self, item: AnyItem, company: HostGroup | SimulatedHosts | None) -> None:
+    def check(self, item: AnyItem, company: LaunchHosts | None) -> None:
         """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for
         and what there is.
         """
@@ -135,9 +134,7 @@ class Experiment(Generic[AnyItem]):
         """Of installed packages, those that its Records name."""
         return {name: version for name, version in versions().items() if "tensorflow" not in name}
 
-    def check_all(
-        self, items: Sequence[AnyItem], company: HostGroup | SimulatedHosts | None
-    ) -> None:
+    def check_all(self, items: Sequence[AnyItem], company: LaunchHosts | None) -> None:
         """Refuse (ValueError) what cannot run, and inputs that cannot be read."""
         for item in items:
             self.check(item, company)

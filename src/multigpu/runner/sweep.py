@@ -19,8 +19,8 @@ from multigpu.machine.process import STOPPED_S, StoppedProcesses, end_in_order, 
 from multigpu.records.record import RecordStore
 from multigpu.records.store import Store
 from multigpu.runner.experiment import AnyItem, Experiment
-from multigpu.runner.hosts.launching import LOOPBACK, HostGroup, libraries_environment, start_agent
-from multigpu.runner.hosts.namespaces import SimulatedHosts
+from multigpu.runner.hosts.group import LaunchHosts
+from multigpu.runner.hosts.launching import LOOPBACK, libraries_environment, start_agent
 from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.plan import MAX_STARTS, Journal, Plan
 from multigpu.runner.point import Point
@@ -88,7 +88,7 @@ def sweep(
     progress: bool = True,
     hook: str | None = None,
     environment: Mapping[str, str] | None = None,
-    company: HostGroup | SimulatedHosts | None = None,
+    company: LaunchHosts | None = None,
     bar: Bar | None = None,
     budget_s: float | None = None,
     stop: Event | None = None,
@@ -172,7 +172,7 @@ def launch_plan(
     plan: Plan,
     bar: Bar,
     summary: Summary,
-    company: HostGroup | SimulatedHosts | None = None,
+    company: LaunchHosts | None = None,
     stop: Event | None = None,
     look: Callable[[Plan], None] | None = None,
 ) -> None:
@@ -203,7 +203,7 @@ def _launch_once(
     plan: Plan,
     bar: Bar,
     summary: Summary,
-    company: HostGroup | SimulatedHosts | None,
+    company: LaunchHosts | None,
     finished: set[int],
     stop: Event | None,
     look: Callable[[Plan], None] | None,
@@ -294,7 +294,7 @@ def measure(
     progress: bool = True,
     hook: str | None = None,
     tensorboard: Path | None = None,
-    company: HostGroup | SimulatedHosts | None = None,
+    company: LaunchHosts | None = None,
     bar: Bar | None = None,
 ) -> Summary:
     """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of

@@ -15,8 +15,8 @@ from multigpu.machine.machine import gpu_count, this_boot, threads_for, versions
 from multigpu.records.base import Status
 from multigpu.records.record import TIMING_VERSION, Measurement, RecordStore
 from multigpu.runner.experiment import Experiment, WorkerContext, input_fields
-from multigpu.runner.hosts.launching import HostGroup, check_host, check_run
-from multigpu.runner.hosts.namespaces import SimulatedHosts
+from multigpu.runner.hosts.group import LaunchHosts
+from multigpu.runner.hosts.launching import check_host
 from multigpu.runner.plan import Plan
 from multigpu.runner.point import Point, launch_of
 from multigpu.workloads import description_of
@@ -36,16 +36,8 @@ class Timed(Experiment[Point]):
         run = item.run
         # one process for all replicas has all threads
         threads = threads_for(1 if is_solo(run) else run.devices, run.host_cores)
-        return open_session(
-            run,
-            seat.rank,
-            threads,
-            seat.shared,
-            item.timeout_s,
-            seat.startup_s,
-            seat.stage,
-            **seat.hosts,
-        )
+        timing = item.timeout_s, seat.startup_s
+        return open_session(run, seat.rank, threads, seat.shared, *timing, seat.stage, **seat.hosts)
 
     def measure(
         self, item: Point, parts: Sequence[Mapping[str, Any]], total_s: float
@@ -71,7 +63,7 @@ class Timed(Experiment[Point]):
         batch = full_at(plan, item)
         return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
 
-    def check(self, item: Point, company: HostGroup | SimulatedHosts | None) -> None:
+    def check(self, item: Point, company: LaunchHosts | None) -> None:
         check_there(item.run, company)
 
     def launch_of(self, item: Point) -> Any:
@@ -107,14 +99,12 @@ def listens_everywhere(run: Any) -> bool:
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
-def check_there(run: Any, company: HostGroup | SimulatedHosts | None) -> None:
+def check_there(run: Any, company: LaunchHosts | None) -> None:
     """Refuse (ValueError) what this machine, or these hosts, cannot run."""
-    if isinstance(company, HostGroup):
-        check_run(run, company.cluster)
-    elif company is None:
+    if company is None:
         check_devices(run)
     else:
-        check_host(run, company.per_host, 0)
+        company.check(run)
 
 
 def check_devices(run: Any) -> None:

@@ -17,8 +17,7 @@ from multigpu.engines.common.session import Session
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext
-from multigpu.runner.hosts.launching import HostGroup
-from multigpu.runner.hosts.namespaces import INTERFACE, SimulatedHosts
+from multigpu.runner.hosts.group import LaunchHosts
 from multigpu.runner.plan import Plan
 from multigpu.runner.summary import LEFT, Summary
 from multigpu.runner.sweep import sweep
@@ -77,7 +76,7 @@ class Collectives(Experiment[CollectiveItem]):
             return PASSED_OVER, f"{item.run.method} has failed"
         return (LEFT, "") if plan.until_s is not None and monotonic() >= plan.until_s else None
 
-    def check(self, item: CollectiveItem, company: HostGroup | SimulatedHosts | None) -> None:
+    def check(self, item: CollectiveItem, company: LaunchHosts | None) -> None:
         check_there(item.run, company)
 
     def launch_of(self, item: CollectiveItem) -> int:
@@ -94,7 +93,7 @@ def measure(
     repeats: int = 1,
     retry: Sequence[str] = (),
     progress: bool = True,
-    spread: SimulatedHosts | None = None,
+    spread: LaunchHosts | None = None,
     timeout_s: float = 60.0,
     hook: str | None = None,
 ) -> Summary:
@@ -110,7 +109,7 @@ def measure(
             repeat=repeat,
             timeout_s=timeout_s,
             most_symmetric_bytes=most,
-            interface=INTERFACE if spread else None,
+            interface=spread.interface if spread else None,
         )
         for repeat in range(repeats)
         for run in runs

@@ -191,7 +191,7 @@ class ProtocolExperiment(ExperimentBase):
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start
         comes in addition).
     engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors
-        (`over_ray`).
+        (`benchmarks/over_ray.py`).
     server_device: where a real server holds parameters, merges and updates: "host" in NumPy's
         arrays, "cuda" in tensors on GPU 0, "cpu" in tensors too, by the same code as "cuda".
         Workers' devices are the problem's.

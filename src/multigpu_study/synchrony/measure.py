@@ -3,7 +3,7 @@
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,25 @@ from multigpu_study.synchrony.downpour import Downpour
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ExperimentBase, ProtocolExperiment
 from multigpu_study.synchrony.grid import GRIDS
-from multigpu_study.synchrony.over_ray import check_ray, run_over_ray
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.real import run_real
 from multigpu_study.synchrony.record import Measured, SynchronyRecord, make_record
+from multigpu_study.synchrony.server import Server
 from multigpu_study.synchrony.simulate import simulate
 from multigpu_study.synchrony.store import SynchronyStore
 
 
-def measure_protocol(experiment: ProtocolExperiment, problem: Problem | None) -> SynchronyRecord:
-    """On its clock; a real run that fails has a Record that says why."""
+def measure_protocol(
+    experiment: ProtocolExperiment,
+    problem: Problem | None,
+    real: Callable[[ProtocolExperiment, Problem | None], Server] = run_real,
+) -> SynchronyRecord:
+    """On its clock; `real` runs what is of the real one, and a Record says why where that fails."""
     if experiment.clock == "virtual":
         return make_record(experiment, simulate(experiment, problem))
     with machine_lock():
         try:
-            return make_record(
-                experiment,
-                (run_over_ray if experiment.engine == "ray" else run_real)(experiment, problem),
-            )
+            return make_record(experiment, real(experiment, problem))
         except RuntimeError as error:
             return make_record(experiment, None, reason=str(error))
 
@@ -57,6 +58,7 @@ def measure(
     budget_s: float | None = None,
     progress: bool = True,
     retry: Collection[str] = ("failed",),
+    measures: Mapping[type[ExperimentBase], Callable[[Any, Any], Measured[Any]]] = MEASURES,
 ) -> Summary:
     """Run what has no Record under `root` yet, in order, as far as the estimates fit what is left
     of `budget_s`. What ended with a status that `retry` names is run again, as the next attempt; of
@@ -84,7 +86,7 @@ def measure(
                 continue
             if opened[0] != experiment.problem:
                 opened = experiment.problem, experiment.open()
-            record = MEASURES[type(experiment)](experiment, opened[1])
+            record = measures[type(experiment)](experiment, opened[1])
             store.write(
                 record.model_copy(update={"attempt": store.next_attempt(record.place, record.key)})
             )
@@ -102,10 +104,10 @@ def possible_here(
     planned: Sequence[Planned[ExperimentBase]], gpus: int
 ) -> list[Planned[ExperimentBase]]:
     """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
-    left, or Ray is needed and not there.
+    left, or Ray is needed.
     """
     if any(getattr(entry.run, "engine", "") == "ray" for entry in planned):
-        check_ray()
+        raise ValueError("experiments over Ray are run by `python -m benchmarks.over_ray`")
     needed = [getattr(entry.run, "gpus", 0) for entry in planned]
     if min(needed) > gpus:
         raise ValueError(

@@ -235,7 +235,7 @@ def run_real(
     its own, if it is built already. Raises CannotContinue as `serve`, or ValueError: the experiment
     is not for the real clock and processes, or not for this machine.
     """
-    check_real(experiment, "processes", "over_ray.run_over_ray")
+    check_real(experiment, "processes", "benchmarks/over_ray.py")
     if experiment.workers > MOST_WORKERS:
         raise ValueError(
             f"{experiment.workers} workers are too many for one machine's real clock:"

@@ -12,8 +12,7 @@ from multigpu.engines.common.session import Session
 from multigpu.machine.machine import threads_for
 from multigpu.records.base import Status
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext, input_fields
-from multigpu.runner.hosts.launching import HostGroup
-from multigpu.runner.hosts.namespaces import SimulatedHosts
+from multigpu.runner.hosts.group import LaunchHosts
 from multigpu.runner.timed import check_there
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
@@ -72,7 +71,7 @@ class TrainingExperiment(Experiment[TrainingItem]):
         if not item.keep:
             shutil.rmtree(item.folder, ignore_errors=True)
 
-    def check(self, item: TrainingItem, company: HostGroup | SimulatedHosts | None) -> None:
+    def check(self, item: TrainingItem, company: LaunchHosts | None) -> None:
         check_there(item.run, company)
         if (found := checkpoint_path(item.folder)).exists():
             open_checkpoint(found, item.training)

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from multigpu.runner.hosts import namespaces
+from benchmarks import namespaces
 
 
 class Hosts(namespaces.Hosts):

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from benchmarks.namespaces import why_not
 
 from multigpu.machine.line import connect
 from multigpu.runner.hosts import meeting
 from multigpu.runner.hosts.meeting import HostLost, Meeting
-from multigpu.runner.hosts.namespaces import why_not
 from tests.multigpu.hosts.failing import Hosts
 from tests.patience import PATIENCE_S
 from tests.refusals import refused

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.namespaces import why_not
 
 from multigpu.records.record import RecordStore
-from multigpu.runner.hosts.namespaces import why_not
 from tests.multigpu.hosts.failing import Hosts
 
 pytestmark = [

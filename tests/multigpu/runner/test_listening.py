@@ -15,6 +15,7 @@ import nbformat
 import pytest
 import torch
 import torch.distributed as dist
+from benchmarks import namespaces
 
 from multigpu.build import build_run
 from multigpu.engines.tensorflow.members import Line
@@ -22,7 +23,6 @@ from multigpu.engines.torch import object_collectives
 from multigpu.machine import private_network
 from multigpu.machine.cluster import Cluster
 from multigpu.runner.agent import serve_store
-from multigpu.runner.hosts import namespaces
 from multigpu.runner.hosts.launching import check_run
 from multigpu.runner.timed import check_devices
 from tests.multigpu.equivalence.cases import answers

@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.interference import COLUMNS, LANES, interference_table, lanes_table
 
 from multigpu.analysis.boots import PAUSE_S
 from multigpu.analysis.frame import frame_of
 from multigpu.machine.lane import Lane
 from multigpu.records.record import Record
-from multigpu_study.analysis.interference import (
-    COLUMNS,
-    LANES,
-    interference_table,
-    lanes_table,
-    launch_gaps,
-    launch_ratios,
-)
+from multigpu_study.analysis.interference import launch_gaps, launch_ratios
 from tests.factory import make_machine, make_record
 
 MACHINE = make_machine(4)

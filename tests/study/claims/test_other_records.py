@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.between_hosts import find_parts
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.machine.cluster import Cluster, as_machine
@@ -18,7 +19,6 @@ from multigpu_study.analysis.synchrony import synchrony_frame
 from multigpu_study.analysis.training import training_frame
 from multigpu_study.claims import ClaimResult, all_claims, find_claim, wording
 from multigpu_study.claims.wording import titled
-from multigpu_study.hosts.measure import find_parts
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
+from benchmarks.between_hosts import PARTS, find_parts, main, measure_part
+from benchmarks.namespaces import Hosts, SimulatedHosts
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.grids import find_grid
@@ -14,13 +16,11 @@ from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.machine.private_network import OPEN_PORTS
 from multigpu.records.collective import CollectiveStore
 from multigpu.runner.hosts.launching import PORT, check_run
-from multigpu.runner.hosts.namespaces import Hosts, SimulatedHosts
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
 from multigpu.runner.timed import TIMED, check_devices
 from multigpu.spec.run import Run
 from multigpu_study.analysis.collectives import WIRE_SHARE, host_points
-from multigpu_study.hosts.measure import PARTS, find_parts, main, measure_part
 from tests.multigpu.collectives.planted import machine, make_record
 from tests.refusals import refused
 
@@ -153,7 +153,7 @@ def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
 def test_a_framework_that_is_missing_is_left_out_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("multigpu_study.hosts.measure.framework_version", lambda framework: "none")
+    monkeypatch.setattr("benchmarks.between_hosts.framework_version", lambda framework: "none")
     (part,) = find_parts(["steps"])
     summary = measure_part(part, CollectiveStore(tmp_path), 10, 1)
     assert (

@@ -9,11 +9,12 @@ import sys
 
 import psutil
 import pytest
+from benchmarks import namespaces
+from benchmarks.namespaces import SimulatedHosts, remove_left, why_not
 
 from multigpu.machine.machine import this_machine
+from multigpu.paths import REPOSITORY
 from multigpu.records.collective import CollectiveRecord, CollectiveStore
-from multigpu.runner.hosts import namespaces
-from multigpu.runner.hosts.namespaces import SimulatedHosts, remove_left, why_not
 from multigpu.spec.collective import CollectiveRun
 from multigpu_study.collectives.experiment import measure
 from tests.multigpu.hosts.failing import Hosts
@@ -28,12 +29,14 @@ SLEPT_MS = 300
 @needs_hosts
 def test_hosts_of_a_killed_process_are_removed_by_the_next() -> None:
     program = (
-        "import subprocess, time\nfrom multigpu.runner.hosts.namespaces import Hosts\n"
+        "import subprocess, time\nfrom benchmarks.namespaces import Hosts\n"
         "with Hosts(2) as hosts:\n"
         "    sleeper = subprocess.Popen([*hosts.prefix(1), 'sleep', '600'])\n"
         "    print(sleeper.pid, *hosts.names, flush=True)\n    time.sleep(600)\n"
     )
-    maker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    maker = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
     assert maker.stdout
     sleeper, *names = maker.stdout.readline().split()
     assert set(names) <= set(namespaces._names()) and not set(names) & set(remove_left()), (

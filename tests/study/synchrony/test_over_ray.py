@@ -4,15 +4,19 @@ actor costs its own batch.
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.over_ray import RayWorker, main, run_over_ray
 
-from multigpu_study.synchrony.over_ray import RayWorker, run_over_ray
 from multigpu_study.synchrony.server import LEFT, Server
+from multigpu_study.synchrony.simulate import simulate
+from multigpu_study.synchrony.store import SynchronyStore
 from tests.multigpu.runner.listening import overheard
 from tests.refusals import refused
 from tests.study.synchrony.cases import check_accounts, replay, trained
@@ -49,7 +53,7 @@ def test_a_cluster_that_does_not_start_is_a_failed_run(monkeypatch: pytest.Monke
     monkeypatch.setitem(
         sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init)
     )
-    monkeypatch.setattr("multigpu_study.synchrony.over_ray.check_ray", lambda: None)
+    monkeypatch.setattr("benchmarks.over_ray.check_ray", lambda: None)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     refused(
         "^Ray did not start: the node did not answer within 30 s$",
@@ -61,6 +65,20 @@ def test_a_cluster_that_does_not_start_is_a_failed_run(monkeypatch: pytest.Monke
         "this experiment has engine 'processes': run it with real.run_real, or choose engine 'ray'"
     )
     refused(wrong, run_over_ray, asked("async", engine="processes"))
+
+
+def test_the_grid_is_run_over_ray_or_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run over Ray returns is that of the simulator here."""
+    monkeypatch.setattr("benchmarks.over_ray.importlib.util.find_spec", lambda name: None)
+    assert main([]) == 2
+    assert "Ray is not installed: pip install 'multigpu[ray]'" in capsys.readouterr().err
+    monkeypatch.setattr("benchmarks.over_ray.check_ray", lambda: None)
+    monkeypatch.setattr("benchmarks.over_ray.run_over_ray", simulate)
+    assert main(["--quiet", "--records", str(tmp_path)]) == 0
+    engines = Counter(record.experiment.engine for record in SynchronyStore(tmp_path))
+    assert engines["ray"] == engines["processes"] == 9
 
 
 @pytest.fixture
@@ -100,7 +118,7 @@ def test_an_actor_that_dies_costs_its_own_batch(ray: Any, monkeypatch: pytest.Mo
                 os._exit(1)
             return super().batch(parameters, ticket)
 
-    monkeypatch.setattr("multigpu_study.synchrony.over_ray.RayWorker", Mortal)
+    monkeypatch.setattr("benchmarks.over_ray.RayWorker", Mortal)
     run = run_over_ray(asked("k_batch_async", 3))
     check(run)
     assert run.accounts.lost == 1 and [

@@ -292,7 +292,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatc
         (
             {"engine": "ray"},
             (
-                "this experiment has engine 'ray': run it with over_ray.run_over_ray, or choose"
+                "this experiment has engine 'ray': run it with benchmarks/over_ray.py, or choose"
                 " engine 'processes'"
             ),
         ),

@@ -4,6 +4,7 @@ measuring goes on where it stopped.
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,22 +205,17 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     assert [one.attempt for one in store] == [1] * 4
 
 
-def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over Ray, too: what it returns is that of the simulator here."""
-
+def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(tmp_path: Path) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("worker 0 ended before the run began")
 
-    monkeypatch.setattr(module, "run_real", fail)
-    monkeypatch.setattr(module, "run_over_ray", simulate)
-    failing, over_ray = (
-        timed("async", workers=2, clock="real", engine=engine, updates=3)
-        for engine in ("processes", "ray")
+    failing, simulated = (
+        module.MEASURES | {ProtocolExperiment: partial(module.measure_protocol, real=real)}
+        for real in (fail, simulate)
     )
+    asked = [Planned(timed("async", workers=2, clock="real", updates=3), 1.0)]
     for attempt in (0, 1):
-        summary = measure([Planned(failing, 1.0)], tmp_path, progress=False)
+        summary = measure(asked, tmp_path, progress=False, measures=failing)
         assert summary.exit_code == 1 and "worker 0 ended before the run began" in str(summary)
         (record,) = SynchronyStore(tmp_path)
         assert (record.attempt, record.status, record.reason) == (
@@ -227,13 +223,13 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(
             "failed",
             "worker 0 ended before the run began",
         )
-    assert measure([Planned(over_ray, 1.0)], tmp_path, progress=False).statuses == {"ok": 1}
+    assert measure(asked, tmp_path, progress=False, measures=simulated).statuses == {"ok": 1}
     # its seconds are another occasion's: what ended well is never run again
-    assert measure([Planned(over_ray, 1.0)], tmp_path, progress=False, retry=("ok",)).reused == 1
+    assert measure(asked, tmp_path, progress=False, retry=("ok",)).reused == 1
 
 
 def test_the_command_refuses_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert command_line(["synchrony", "--grid", "all"]) == 2
     assert "unknown grid 'all': choose one of study, runtime" in capsys.readouterr().err
@@ -242,11 +238,8 @@ def test_the_command_refuses_in_a_sentence(
         == 0
     )
     assert f"20 {LEFT}" in capsys.readouterr().out
-    monkeypatch.setattr(
-        "multigpu_study.synchrony.over_ray.importlib.util.find_spec", lambda name: None
-    )
     assert main(["--grid", "ray"]) == 2
-    assert "Ray is not installed: pip install 'multigpu[ray]'" in capsys.readouterr().err
+    assert "are run by `python -m benchmarks.over_ray`" in capsys.readouterr().err
 
 
 def test_real_runs_on_gpus_need_as_many_gpus_as_workers(

@@ -1,3 +1,1 @@
-"""Several hosts: made on one machine as network namespaces, or real ones that run one command
-each.
-"""
+"""Several hosts that run one command each."""

@@ -155,6 +155,8 @@ def spread_out(
 class HostGroup:
     """The hosts of a launch, as one of them sees it."""
 
+    interface: str | None = None
+
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
         self.ended: list[
@@ -191,6 +193,9 @@ class HostGroup:
             for kind, noted_there in message["noted"].items():
                 for key, fault in noted_there.items():
                     journal.note(key, fault, kind)
+
+    def check(self, run: Any) -> None:
+        check_run(run, self.cluster)
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
         """Those that host 0 starts, each by the words before its command and its plan."""

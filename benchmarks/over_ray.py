@@ -1,25 +1,41 @@
 """The same protocols across machines: workers are Ray actors, the server is the process that calls,
-`ray.wait` says who has arrived.
+`ray.wait` says who has arrived. Does the simulator hold there, too?
+
+    python -m benchmarks.over_ray
+
+runs the study's grid `synchrony/ray` (six minutes), and needs the extra `ray`.
 
 `ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol`
 decides what one arrival means, so all six protocols are one loop. Gradients travel through Ray's
 object store, about a millisecond a call: a law's times should be tens of them.
 """
 
+import ctypes
 import importlib.util
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu.machine.private_network import inside
+from multigpu import paths
+from multigpu.cli.command import Parser, add_records, answered, seconds
+from multigpu.machine.private_network import (
+    CLONE_NEWNET,
+    check_allowed,
+    raise_loopback,
+    unshare,
+)
 from multigpu.runner.hosts.launching import LOOPBACK
 from multigpu_study.synchrony.experiment import ProtocolExperiment
+from multigpu_study.synchrony.grid import read_grid
+from multigpu_study.synchrony.measure import MEASURES, measure, measure_protocol
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import Decision
 from multigpu_study.synchrony.real import STALL_S, check_real, serve
@@ -70,6 +86,29 @@ def check_ray() -> None:
             "Ray is not installed: pip install 'multigpu[ray]', or run on this machine with"
             " real.run_real"
         )
+
+
+@contextmanager
+def inside(what: str) -> Iterator[None]:
+    """This thread, and what it starts, in a network of its own; where only root may, it stays or
+    refuses (ValueError), as `check_allowed`.
+    """
+    try:
+        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    except OSError:
+        before = -1
+    try:
+        unshare(CLONE_NEWNET)
+    except (OSError, AttributeError) as error:  # AttributeError: a system that knows no namespaces
+        check_allowed(what, f"and only root on Linux can give it a network of its own ({error})")
+        yield
+        return
+    try:
+        raise_loopback()
+        yield
+    finally:
+        ctypes.CDLL(None, use_errno=True).setns(before, CLONE_NEWNET)
+        os.close(before)
 
 
 def run_over_ray(experiment: ProtocolExperiment, problem: Problem | None = None) -> Server:
@@ -159,3 +198,27 @@ class Actors:
     def skip(self, jobs: Iterable[tuple[int, int]]) -> None:
         for worker, ticket in jobs:
             self.actors[worker].skip.options(concurrency_group="control").remote(ticket)
+
+
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """Run what has no Record yet; returns the exit code, 1 if a run failed and 2 for bad input."""
+    parser = Parser(prog="over_ray", description=__doc__)
+    parser.add_argument("--budget-s", type=seconds, help="seconds to spend")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_records(parser, paths.SYNCHRONY)
+    arguments = parser.parse_args(words)
+    check_ray()
+    summary = measure(
+        read_grid("ray"),
+        arguments.records,
+        arguments.budget_s,
+        not arguments.quiet,
+        measures=MEASURES | {ProtocolExperiment: partial(measure_protocol, real=run_over_ray)},
+    )
+    print(summary)
+    return summary.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,13 +19,13 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from multigpu.machine.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.machine.machine import Machine, this_host
 from multigpu.machine.private_network import OPEN_PORTS
 from multigpu.machine.process import start_ticks
-from multigpu.runner.hosts.launching import PORT, spread_out
+from multigpu.runner.hosts.launching import PORT, check_host, spread_out
 from multigpu.runner.plan import Journal, Plan
 
 PREFIX = "multigpu"
@@ -200,13 +200,17 @@ class Hosts(contextlib.ExitStack):
 
 @dataclass(frozen=True)
 class SimulatedHosts:
-    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine.
-    link: as of a `Cluster`.
+    """Ranks in order over `hosts`, `per_host` on each: `LaunchHosts` of which all are on this
+    machine. link: as of a `Cluster`.
     """
 
     hosts: Hosts
     per_host: int = 1
     link: str = ""
+    interface: str | None = INTERFACE
+
+    def check(self, run: Any) -> None:
+        check_host(run, self.per_host, 0)
 
     def cluster(self, devices: int) -> Cluster:
         """Describe the cluster of a launch of so many processes."""

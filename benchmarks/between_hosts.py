@@ -1,28 +1,32 @@
-"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s
-600`.
+"""Measure all-reduces and steps between hosts that are made on this machine.
+
+    python -m benchmarks.between_hosts --parts growth,latency --budget-s 600
 
 The hosts are network namespaces of this machine with links of limited bandwidth
-(`runner.hosts.namespaces`), which needs root and iproute2. Parts are files of `grids/hosts/`, each
-on hosts of its own, the most informative first. Their points have fields of a CollectiveRun, or of
-a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every link each way.
+(`benchmarks.namespaces`), which needs root and iproute2. Parts are files of the study's
+`grids/hosts/`, each on hosts of its own, the most informative first. Their points have fields of a
+CollectiveRun, or of a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every
+link each way.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from benchmarks.namespaces import Hosts, SimulatedHosts, why_not
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
 from multigpu.build import build_run
-from multigpu.cli.command import answered
+from multigpu.cli.command import Parser, add_records, answered, count, seconds
 from multigpu.collectives import algorithms
 from multigpu.grids.expand import Kind, expand
 from multigpu.machine.cluster import slug
 from multigpu.machine.machine import framework_version
+from multigpu.records.base import STATUSES
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
-from multigpu.runner.hosts.namespaces import Hosts, SimulatedHosts, why_not
 from multigpu.runner.point import Point
 from multigpu.runner.summary import LEFT, Summary
 from multigpu.runner.sweep import measure
@@ -30,7 +34,6 @@ from multigpu.spec.collective import CollectiveRun, methods_for
 from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 from multigpu_study.collectives.experiment import measure as measure_collectives
-from multigpu_study.commands import HOSTS, parsed
 from multigpu_study.grids import FOLDER
 
 PARTS = (
@@ -165,9 +168,18 @@ def measure_part(
 
 @answered
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    names = {"parts": ", ".join(PARTS), "usual_parts": ",".join(STUDY)}
-    arguments = parsed(words, HOSTS, paths.HOSTS, "--out", **names)
+    """Measure the parts asked for; returns the exit code, 2 for bad input."""
+    parser = Parser(prog="between_hosts", description=__doc__)
+    parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
+    parser.add_argument("--budget-s", type=seconds, default=900.0, help="seconds (default: 900)")
+    parser.add_argument("--repeats", type=count(), default=1, help="of every Run (default: 1)")
+    parser.add_argument(
+        "--retry", action="append", default=[], choices=STATUSES, help="what ended so"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list what would be measured")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_records(parser, paths.HOSTS)
+    arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
         for part in parts:
@@ -177,7 +189,7 @@ def main(words: Sequence[str] | None = None) -> int:
             )
             print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
-    store = CollectiveStore(arguments.out)
+    store = CollectiveStore(arguments.records)
     if why_not():
         raise ValueError(f"several hosts cannot be made here: {why_not()}")
     if framework_version("torch") == "none":
@@ -191,3 +203,7 @@ def main(words: Sequence[str] | None = None) -> int:
             flush=True,
         )
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

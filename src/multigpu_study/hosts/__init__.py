@@ -1,1 +1,0 @@
-"""All-reduces and steps between hosts made of network namespaces."""
