@@ -19,6 +19,7 @@ from multigpu.analysis.points import where
 from multigpu.analysis.query import command_of, measure_command, run_of
 from multigpu.analysis.read import Study
 from multigpu.analysis.show import aligned
+from multigpu.analysis.templates import macros_of
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -32,53 +33,29 @@ from multigpu.analysis.words import (
 from multigpu.build import build_run
 from multigpu.workloads import workloads
 
+said = macros_of(
+    "multigpu.analysis", "advise.j2", estimate=estimate, way=way_words, repeats=repeats_words
+)
+
 
 def sentences(advice: Advice) -> list[str]:
     """The advice, what it gains, what is as good, and what to repeat."""
-    best, single, over = advice.best, advice.single, advice.over_single
+    best, ranked = advice.best, advice.ranked
     if best is None:
-        return [
-            "None of what was measured trains one model on the global batch, so nothing can be"
-            " advised."
-        ]
-    device = device_word(best["device_type"])
-    devices = devices_text(best["devices"], best["device_type"])
-    lines = [
-        f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval},"
-        f" {repeats_words(best)}."
-    ]
-    if single is not None and over is not None:
-        if (over.high if over.known else over.value) < 1:
-            alone = (
-                f"Take one {device}: {way_words(single)} trains"
-                f" {estimate(single, 'rate'):rate interval}"
-            )
-            lines = [
-                f"{alone}; the fastest on {devices}, {way_words(best)}, reaches"
-                f" {over:times interval} times that."
-            ]
-        else:
-            lines.append(
-                f"That is {over:times interval} times one {device} at its best"
-                f" ({way_words(single)})."
-            )
-    if advice.replicas is not None and over is not None:
-        lines.append(
-            f"That is {over:times interval} times one {device} as independent replicas train on"
-            f" each of {devices}, with the same kernels; none was measured alone with them."
-        )
-    equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
-    if equal:
-        more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
-        lines.append(
-            f"Not told apart from it: {joined([*(f'“{way}”' for way in equal[:3]), *more])}."
-        )
-    for _, once in where(advice.ranked, standing="faster, single run").head(1).iterrows():
-        lines.append(
-            f"{way_words(once)} was {once['of_best']:.2f} times as fast in a single run: repeat it"
-            " before you take it."
-        )
-    return lines
+        return said("nothing").splitlines()
+    equal = [f"“{way_words(row)}”" for _, row in where(ranked, standing=EQUAL).iterrows()]
+    more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
+    once = where(ranked, standing="faster, single run")
+    return said(
+        "sentences",
+        advice=advice,
+        best=best,
+        over=advice.over_single,
+        device=device_word(best["device_type"]),
+        devices=devices_text(best["devices"], best["device_type"]),
+        equal=joined([*equal[:3], *more]),
+        once=once.iloc[0] if len(once) else None,
+    ).splitlines()
 
 
 def as_text(advice: Advice) -> str:

@@ -7,14 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from multigpu.analysis.advise_text import point_dict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_words
 from multigpu.analysis.query import command_of, semantics
 from multigpu.analysis.read import Study
+from multigpu.analysis.templates import macros_of
 from multigpu.analysis.words import (
     device_word,
     devices_text,
@@ -47,87 +46,32 @@ PART_NAMES = {
 }
 
 
+said = macros_of(
+    "multigpu.analysis",
+    "explain.j2",
+    **{word.__name__: word for word in (estimate, Estimate, joined, plural)},
+    **{word.__name__: word for word in (way_words, job_words, repeats_words)},
+    names=NAMES,
+    part_names=PART_NAMES,
+)
+
+
 def sentences(one: Explanation) -> list[str]:
     """The answer: how it compares, why, and what was faster."""
-    return [_beside_one(one), _why(one), _faster(one)]
-
-
-def _beside_one(one: Explanation) -> str:
     row, base = one.row, one.base
-    device = device_word(row["device_type"])
-    devices = devices_text(row["devices"], row["device_type"])
-    if base is not None and base["devices"] > 1:
-        if one.lost:
-            kept = f"{estimate(base, 'ratio'):percent interval} of the rate"
-        else:
-            kept = "the rate, as far as repeats tell,"
-        if "one_best" in one.baselines:
-            alone = f"one {device} was measured in slower ways only"
-        else:
-            alone = f"no {device} alone was measured with these kernels"
-        return f"{devices} keep {kept} of independent replicas; {alone}."
-    if base is None:
-        return (
-            f"This job was not measured on one {device}, so what is lost against it is not known."
-        )
-    if base["keys"] == row["keys"]:
-        return f"This is the best way measured on one {device}."
-    times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
-    if row["devices"] == 1 and one.lost:
-        return f"One {device} reaches {share:percent interval} of its best way ({way_words(base)})."
-    if row["devices"] == 1:
-        return f"One {device} is not told apart from its best way ({way_words(base)})."
-    high, low = (times.high, times.low) if times.known else (times.value, times.value)
-    if high < 1:
-        return (
-            f"{devices} are slower than one: {times:times interval} times the rate of one {device}"
-            f" at its best ({way_words(base)})."
-        )
-    if low <= 1:
-        return (
-            f"{devices} are not told apart from one {device} at its best ({way_words(base)}):"
-            f" {times:times interval} times its rate."
-        )
-    if one.lost:
-        kept = f"{share:percent interval} of perfect scaling"
-    else:
-        kept = "which repeats do not tell from perfect scaling"
-    return (
-        f"{devices} reach {times:times interval} times the rate of one {device} at its best"
-        f" ({way_words(base)}), {kept}."
+    device, devices = (
+        device_word(row["device_type"]),
+        devices_text(*row[["devices", "device_type"]]),
     )
-
-
-def _why(one: Explanation) -> str:
-    base, device, step = one.base, device_word(one.row["device_type"]), Estimate(one.step_s)
-    if base is not None and base["keys"] != one.row["keys"] and not one.lost:
-        return "Nothing here needs a cause."
-    if one.parts is None:
-        return f"Where its step's time goes was not measured; this does: {one.trace}"
-    causes = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in one.causes()[:2]]
-    if causes:
-        return f"Of a step of {step:ms} each {device} spends {joined(causes)}."
-    longer_s = one.parts["compute"] - (one.alone_s or math.inf)
-    if longer_s >= 0.02 * one.step_s:
-        return (
-            f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in"
-            " replicas that reduce no gradients beside it."
-        )
-    return (
-        f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of"
-        f" {step:ms}."
-    )
-
-
-def _faster(one: Explanation) -> str:
-    if one.faster.empty:
-        return "Nothing measured of this job on as many devices is faster."
-    best = one.faster.iloc[0]
-    change, ratio = changes(one.row, best), estimate(best, "ratio")
-    return (
-        f"Measured to be faster: {change}, {ratio:times interval} times its rate"
-        f" ({repeats_words(best)})."
-    )
+    best = None if one.faster.empty else one.faster.iloc[0]
+    causes = [] if one.parts is None else one.causes()[:2]
+    longest = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in causes]
+    longer_s = (one.parts or {"compute": 0.0})["compute"] - (one.alone_s or math.inf)
+    return [
+        said("beside_one", one=one, row=row, base=base, device=device, devices=devices),
+        said("why", one=one, row=row, base=base, device=device, causes=longest, longer_s=longer_s),
+        said("faster", row=row, best=best, change="" if best is None else changes(row, best)),
+    ]
 
 
 def changes(row: Any, other: Any) -> str:
@@ -145,73 +89,16 @@ def changes(row: Any, other: Any) -> str:
 def as_text(one: Explanation, details: bool = False) -> str:
     """The explanation for a terminal; with its details on demand."""
     row = one.row
-    lines = [
-        *sentences(one),
-        "",
-        f"{way_words(row)}; {job_words(row)}; measured on {row['machine']}",
-    ]
-    lines.append(
-        f"{estimate(row, 'rate'):rate interval}, {repeats_words(row)}; a step takes"
-        f" {Estimate(one.step_s):ms}"
-    )
-    if not details:
-        return "\n".join(
-            [
-                *lines,
-                (
-                    "--details: what it is compared with, the step's parts, its bounds, other"
-                    " faster ways"
-                ),
-            ]
-        )
-    lines += [
-        "",
-        *(
-            _against(one, name, base)
-            for name, base in one.baselines.items()
-            if base["keys"] != row["keys"]
-        ),
-    ]
-    if one.parts is not None:
-        lines += [
-            "",
-            (
-                f"one step by part, from {plural(len(one.traces), 'traced Run')}"
-                f" ({one.launches:,.0f} launches):"
-            ),
-        ]
-        lines += [
-            f"  {PART_NAMES[name]:<48}{1e3 * one.parts[name]:>9.2f} ms"
-            for name in ("compute", *WAITS)
-        ]
-    least = [f"{name} {Estimate(seconds):ms}" for name, seconds in one.bounds_s.items()]
-    lines += [
-        "",
-        (
-            "at least, each by itself:"
-            f" {joined(least) if least else 'no ceiling of this machine is known'}"
-        ),
-    ]
-    lines += [
-        f"faster: {changes(row, best)}, {estimate(best, 'ratio'):times interval} times"
-        for _, best in one.faster.iterrows()
-    ]
-    return "\n".join(lines)
-
-
-def _against(one: Explanation, name: str, base: pd.Series) -> str:
-    ratio, ideal = estimate(base, "ratio"), estimate(base, "of_ideal")
-    if (ideal.high if ideal.known else ideal.value) < 1:
-        whole = f"{ideal:percent} of"
-    else:
-        whole = "no less than"
-    if name.startswith("one_") and one.row["devices"] > 1:
-        share = f", {whole} {one.row['devices']} times"
-    else:
-        share = ""
-    return (
-        f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is"
-        f" {ratio:times interval} times it{share}"
+    return said(
+        "text",
+        one=one,
+        row=row,
+        answer=sentences(one),
+        details=details,
+        others={name: base for name, base in one.baselines.items() if base["keys"] != row["keys"]},
+        parts=() if one.parts is None else ("compute", *WAITS),
+        least=[f"{name} {Estimate(seconds):ms}" for name, seconds in one.bounds_s.items()],
+        changed=[(changes(row, best), best) for _, best in one.faster.iterrows()],
     )
 
 

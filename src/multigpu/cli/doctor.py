@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader
-
+from multigpu.analysis.templates import macros_of
 from multigpu.cli.measure import store_of
 from multigpu.lazy import lazy
 from multigpu.machine.machine import (
@@ -37,9 +36,7 @@ from multigpu.records.record import RecordStore
 from multigpu.runner.hosts.launching import PORT
 from multigpu.workloads import workloads
 
-TEMPLATE = Environment(
-    loader=PackageLoader("multigpu.cli", "."), trim_blocks=True, lstrip_blocks=True
-).get_template("doctor.j2")
+TEXT = macros_of("multigpu.cli", "doctor.j2")
 SLOW_LAUNCH_US = 12
 """Hosts of the study's H200s took 7 to 11 us (data/benchmarks/wrapped_gpt.csv)."""
 
@@ -225,8 +222,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 def said(part: str, **facts: Any) -> list[str]:
     """Return the lines that `doctor.j2` makes of the facts about one part of a machine."""
-    lines: str = getattr(TEMPLATE.module, part)(**facts)
-    return [line for line in lines.splitlines() if line]
+    return [line for line in TEXT(part, **facts).splitlines() if line]
 
 
 def thread_lines(cores: int, processes: int, told: str | None) -> list[str]:

@@ -19,6 +19,7 @@ from statistics import fmean, median
 import pandas as pd
 import yaml
 
+from multigpu.analysis.templates import macros_of
 from multigpu.engines.common.traced import short_name
 from multigpu.records.intervals import Span, hull, intersection, length, uncovered, union
 from multigpu.user_model.trace_file import TraceFile, read_trace
@@ -110,6 +111,9 @@ class ScriptTrace:
         if not others or own[first] - own[others[0]] < 0.05 or waited < 0.02:
             return None
         return first, max(OWN, key=lambda cause: self.shares[first][cause])
+
+
+said = macros_of("multigpu.user_model", "script_trace.j2", columns=PARTS)
 
 
 def devices_of(trace: TraceFile, rank: int) -> list[Device]:
@@ -231,55 +235,12 @@ def explain_trace(paths: Sequence[Path], most: int = KERNELS) -> ScriptTrace:
 
 def told(found: ScriptTrace) -> list[str]:
     """Tell the trace: two lines that answer, a row a rank, the skew and the longest kernels."""
-    mean, name = found.mean, found.largest
-    most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
-    most = most if name != "computing" else "No cause takes a twentieth of the time."
-    if found.late:
-        rank, cause = found.late
-        lost = f"{found.shares[rank][cause]:.0%} of its time is lost to {cause.replace('_', ' ')}"
-        most = f"Rank {rank} comes late: {lost}, and others wait for it."
-    lines = [
-        f"The devices compute {mean['computing']:.0%} of the time. {most}",
-        f"Try first: {TRY_FIRST[found.advice]}.",
-        *(
-            f"Of communication {share:.0%} is {name}."
-            for name, share in found.exposed.items()
-            if share
-        ),
-        *(["A CUDA graph launched most of it."] if found.captured else []),
-    ]
-    lines += [
-        "",
-        "rank  window  "
-        + "  ".join(part.replace("_", " ") for part in PARTS)
-        + "  communication hidden",
-    ]
-    for rank, shares in sorted(found.shares.items()):
-        hidden = found.overlap[rank]
-        cells = [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
-        lines.append(
-            f"{rank:4d}  {1e3 * found.window_s[rank]:4.0f}ms  {'  '.join(cells)} "
-            f" {'–' if hidden is None else f'{hidden:.0%}'}"
-        )
-    if found.skew_s is not None:
-        lines += ["", f"Ranks begin one collective {1e3 * found.skew_s:.2f} ms apart (median)."]
-    elif len(found.shares) == 1 and mean["communication"]:
-        lines += [
-            "",
-            (
-                "One rank's trace does not tell waiting for others from communication: give every"
-                " rank's file."
-            ),
-        ]
-    lines += [
-        "",
-        "Longest kernels:",
-        *(
-            f"{1e3 * seconds:9.2f} ms in {calls} calls  {kernel}"
-            for kernel, calls, seconds in found.kernels
-        ),
-    ]
-    return lines
+    cells = {
+        rank: [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
+        for rank, shares in sorted(found.shares.items())
+    }
+    first = TRY_FIRST[found.advice]
+    return said("told", found=found, mean=found.mean, cells=cells, first=first).split("\n")
 
 
 def compared(before: ScriptTrace, after: ScriptTrace) -> list[str]:
@@ -294,24 +255,11 @@ def compared(before: ScriptTrace, after: ScriptTrace) -> list[str]:
     }
     change = {part: later - earlier for part, (earlier, later) in parts.items()}
     most = max(PARTS, key=lambda part: abs(change[part]))
-    lines = [
-        f"A step takes {1e3 * steps[1]:.2f} ms where it took {1e3 * steps[0]:.2f}"
-        f" ({steps[1] / steps[0] - 1:+.0%}). Most of the change is {most.replace('_', ' ')}:"
-        f" {change[most]:+.2f} ms.",
-        "",
-        f"{'ms of a step':<20}{'before':>10}{'after':>10}{'change':>10}",
-    ]
-    lines += [
-        f"{part.replace('_', ' '):<20}{earlier:>10.2f}{later:>10.2f}{change[part]:>+10.2f}"
-        for part, (earlier, later) in parts.items()
-    ]
     kernels: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for place, one in enumerate((before, after)):
         for name, _, seconds in one.kernels:
             kernels[name][place] += 1e3 * seconds / (one.steps * len(one.shares))
     changed = sorted(kernels.items(), key=lambda item: -abs(item[1][1] - item[1][0]))[:KERNELS]
-    lines += ["", "Kernels that changed most, ms of a step:"]
-    lines += [
-        f"{now - then:>+10.2f} ({then:.2f} to {now:.2f})  {name}" for name, (then, now) in changed
-    ]
-    return lines
+    return said(
+        "compared", steps=steps, parts=parts, change=change, most=most, kernels=changed
+    ).split("\n")
