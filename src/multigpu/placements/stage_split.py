@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
 from multigpu.placements.row import Engine, Home, Look, Placement
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import StageGraph, parse_places
+from multigpu.spec.tables import table
 
 _WHY_NOT = (
     "a CUDA graph of one process holds one device's memory, and a compiled program runs on one"
@@ -76,55 +78,16 @@ def places_in(graph: StageGraph, run: Run, placement: SplitPlacement) -> dict[st
     return graph.check(RULES[placement.split](graph), max(run.devices, placement.at_most))
 
 
-_ROWS = (
-    SplitPlacement(
-        name="single",
-        title="The whole model on one GPU",
-        source="003: single GPU",
-        summary="All stages run on the first GPU.",
-        split="one",
-        at_most=1,
-        look=Look(25, "one GPU", "#0072b2", "o"),
-    ),
-    SplitPlacement(
-        name="tower_per_gpu",
-        title="One tower a GPU",
-        source='003: "reasonable" placement',
-        summary=(
-            "Each tower runs on a GPU of its own; the table both look words up in, and what joins"
-            " the towers, live on the first."
-        ),
-        split="towers",
-        at_most=2,
-        look=Look(26, "one tower per GPU", "#d55e00", "^"),
-    ),
-    SplitPlacement(
-        name="alternating",
-        title="Devices alternate from stage to stage",
-        source='003: "exaggerated" placement',
-        summary=(
-            "Each stage of a tower runs on the other GPU than the stage before it, so that"
-            " everything it computes is copied."
-        ),
-        split="alternating",
-        at_most=2,
-        look=Look(27, "alternating GPUs", "#aa3377", "v"),
-    ),
-    SplitPlacement(
-        name="searched",
-        title="Stages where a search put them",
-        source="002: keep densely connected parts on one machine",
-        summary=(
-            "Each stage runs where the Run's stage_devices says, one digit a stage; `multigpu"
-            " stages` finds them from measured costs."
-        ),
-        split="digits",
-        at_most=8,
-        look=Look(28, "found by search", "#009e73", "s"),
-    ),
-)
+def _placement(row: dict[str, str]) -> SplitPlacement:
+    """A row of `stage_split.csv`, whose last columns are a `Look`."""
+    look = Look(int(row["order"]), row["label"], row["colour"], row["marker"])
+    fields = {name: text for name, text in row.items() if name not in Look._fields}
+    return SplitPlacement.model_validate(fields | {"look": look}, strict=False)
 
-SPLIT = MappingProxyType({row.name: row for row in _ROWS})
+
+SPLIT = MappingProxyType(
+    {row["name"]: _placement(row) for row in table(Path(__file__).with_name("stage_split.csv"))}
+)
 """By name. A model's graph, and no row alone, says how to draw or to predict these."""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

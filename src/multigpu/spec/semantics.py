@@ -4,9 +4,11 @@ check, a page.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from multigpu.spec.schema import Data
+from multigpu.spec.tables import table
 
 Kind = Literal["joined", "stale", "lossy", "compressed", "averaged", "independent", "asynchronous"]
 
@@ -23,52 +25,18 @@ class Facts(NamedTuple):
 
     words: str
     sentence: str
-    is_equal_training: bool = False
-    replicas_agree: bool = True
-    loss_is_shared: bool = True
-    is_one_model: bool = True
-    is_reproducible: bool = True
+    is_equal_training: bool
+    replicas_agree: bool
+    loss_is_shared: bool
+    is_one_model: bool
+    is_reproducible: bool
 
 
-FACTS: dict[Kind, Facts] = {
-    "joined": Facts(
-        "", "Its result equals one process training on the global batch.", is_equal_training=True
-    ),
-    "lossy": Facts(
-        "trains the global batch's model within a stated tolerance",
-        "Its result equals the global batch within {tolerance:g} of the update.",
-        is_equal_training=True,
-    ),
-    "stale": Facts(
-        "computes with older variables",
-        "Its result equals one process training with gradients {steps} updates old.",
-    ),
-    "compressed": Facts(
-        "trains on approximated gradients",
-        "Gradients are approximations of the global batch's, and what a step leaves out of them is"
-        " added to the next one's: it trains another model, the same on all replicas.",
-    ),
-    "averaged": Facts(
-        "devices train by themselves between averages of their variables",
-        "Every replica equals one process training on that replica's shard, whose variables become"
-        " the mean of all replicas' after every {every} steps.",
-        replicas_agree=False,
-        loss_is_shared=False,
-    ),
-    "independent": Facts(
-        "every device trains a model of its own",
-        "Every replica equals one process training on that replica's shard alone.",
-        replicas_agree=False,
-        loss_is_shared=False,
-        is_one_model=False,
-    ),
-    "asynchronous": Facts(
-        "updates meet variables that others changed since",
-        "Every update is applied exactly once; on one replica its result equals one process, on"
-        " more it depends on their order.",
-        loss_is_shared=False,
-        is_reproducible=False,
-    ),
+FACTS: dict[str, Facts] = {
+    row["kind"]: Facts(
+        row["words"], row["sentence"], *(row[name] == "yes" for name in Facts._fields[2:])
+    )
+    for row in table(Path(__file__).with_name("semantics.csv"))
 }
 
 WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}

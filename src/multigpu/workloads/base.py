@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
+from multigpu.lazy import LazyMapping
 from multigpu.spec.model import (
     LSTM_PASSES,
     Exchange,
@@ -17,6 +22,7 @@ from multigpu.spec.model import (
     Unit,
     Variable,
 )
+from multigpu.spec.tables import table
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
@@ -34,6 +40,7 @@ __all__ = [
     "Unit",
     "Variable",
     "Workload",
+    "models_in",
 ]
 """Packages that add a workload import the words of its description from here."""
 
@@ -53,3 +60,21 @@ class Workload:
     stages: Staged | None = None
     frameworks: tuple[str, ...] = ("torch", "tensorflow")
     checked: bool = False
+
+
+def models_in(
+    folder: Path, config: type[Any], describe: Callable[[str, Any, Optimizer], Model]
+) -> Mapping[str, Model]:
+    """Describe the models of a folder's `models.csv`, a row a model, each when it is first asked
+    for. Its columns are fields of `config` and of an `Optimizer`, whose name is `optimizer`; an
+    empty cell is a field's default, and `note` is for readers.
+    """
+    sizes, rule = TypeAdapter(config), TypeAdapter(Optimizer)
+
+    def made(row: dict[str, str]) -> Model:
+        given = {name: text for name, text in row.items() if text}
+        own_rule = rule.validate_python(given | {"name": row["optimizer"]})
+        return describe(row["model"], sizes.validate_python(given), own_rule)
+
+    rows = table(folder / "models.csv")
+    return LazyMapping({row["model"]: partial(made, row) for row in rows})

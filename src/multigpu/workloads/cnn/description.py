@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import Any
 
 from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Model, Optimizer, Section
@@ -134,6 +135,14 @@ def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterato
 UNNORMALISED = 0.01
 
 
+def tiny(
+    name: str, image_size: int, network: Callable[..., Network], *sizes: Any, **more: Any
+) -> Named:
+    """A small model for CIFAR-10, of a network with these sizes that normalises nothing."""
+    made = partial(network, *sizes, **more)
+    return cifar(name, made, image_size=image_size, rate=UNNORMALISED)
+
+
 def models_of(*members: Named) -> Mapping[str, Model]:
     """Models by name, each described when it is first asked for."""
     return LazyMapping(dict(members))
@@ -171,36 +180,11 @@ SMALL: Mapping[str, Model] = models_of(
     cifar("resnet_tiny", resnet.tiny, image_size=8),
     # every other family on few pixels with few filters, and without dropout: placements and
     # frameworks can be compared in numbers
-    cifar(
-        "alexnet_tiny",
-        partial(plain.alexnet, 11, shrink=32, dropout=0),
-        image_size=67,
-        rate=UNNORMALISED,
-    ),
-    cifar(
-        "alexnet_cifar_tiny",
-        partial(plain.alexnet_cifar, shrink=8),
-        image_size=12,
-        rate=UNNORMALISED,
-    ),
-    cifar(
-        "overfeat_tiny",
-        partial(plain.overfeat, 11, shrink=32, dropout=0),
-        image_size=75,
-        rate=UNNORMALISED,
-    ),
-    cifar(
-        "vgg_tiny",
-        partial(plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0),
-        image_size=32,
-        rate=UNNORMALISED,
-    ),
-    cifar(
-        "googlenet_tiny",
-        partial(inception.googlenet, 11, shrink=4),
-        image_size=40,
-        rate=UNNORMALISED,
-    ),
+    tiny("alexnet_tiny", 67, plain.alexnet, 11, shrink=32, dropout=0),
+    tiny("alexnet_cifar_tiny", 12, plain.alexnet_cifar, shrink=8),
+    tiny("overfeat_tiny", 75, plain.overfeat, 11, shrink=32, dropout=0),
+    tiny("vgg_tiny", 32, plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0),
+    tiny("googlenet_tiny", 40, inception.googlenet, 11, shrink=4),
     cifar(
         "inception3_tiny",
         partial(inception.inception3, 11, shrink=16, a_filters=(32,), c_filters=(128,)),

@@ -44,18 +44,9 @@ class FusedNorm(Norm):
             x.detach(), self.running_mean, self.running_var, self.arrivals, self.momentum, self.eps
         )
         twice = self.twice and not torch.compiler.is_compiling()
-        y, _, second = batch_norm(
-            x,
-            self.weight,
-            self.bias,
-            after,
-            mean,
-            inverse,
-            self.arrivals,
-            self.relu,
-            self.numbers,
-            twice,
-        )
+        moments = mean, inverse, self.arrivals
+        what_follows = self.relu, self.numbers, twice
+        y, _, second = batch_norm(x, self.weight, self.bias, after, *moments, *what_follows)
         return (y, SecondUse.apply(y.detach(), second)) if twice else y
 
     def _one_by_one(self, x: Tensor, after: Tensor | None) -> Tensor:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from math import sqrt
+from pathlib import Path
 
-from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+from multigpu.workloads.base import models_in
 
 VOCABULARY = 50_304
 """GPT-2's 50,257 entries, filled up to a multiple of 128, as nanoGPT and llm.c do."""
@@ -179,22 +180,4 @@ def describe(name: str, config: GptConfig, optimizer: Optimizer, length: int = 0
     )
 
 
-ADAMW = Optimizer("adamw", rate=3e-4, weight_decay=0.01)
-SMALL_ADAMW = Optimizer("adamw", rate=3e-3, weight_decay=0.01)
-
-MODELS: Mapping[str, Model] = LazyMapping(
-    {
-        # as published (Radford and others, 2019; its authors counted 117M, 345M and 762M)
-        "gpt2_124m": partial(describe, "gpt2_124m", GptConfig(12, 768, 12), ADAMW),
-        "gpt2_350m": partial(describe, "gpt2_350m", GptConfig(24, 1024, 16), ADAMW),
-        "gpt2_774m": partial(describe, "gpt2_774m", GptConfig(36, 1280, 20), ADAMW),
-        # with the dropout of the published training
-        "gpt2_124m_dropout": partial(
-            describe, "gpt2_124m_dropout", GptConfig(12, 768, 12, dropout=0.1), ADAMW
-        ),
-        # what two CPU cores train on the catalogs' pieces in minutes
-        "gpt_small": partial(describe, "gpt_small", GptConfig(4, 64, 4, 500, 64), SMALL_ADAMW),
-        # for tests
-        "gpt_tiny": partial(describe, "gpt_tiny", GptConfig(3, 12, 3, 50, 16), SMALL_ADAMW),
-    }
-)
+MODELS: Mapping[str, Model] = models_in(Path(__file__).parent, GptConfig, describe)

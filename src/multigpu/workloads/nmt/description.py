@@ -8,11 +8,11 @@ states: forward 0, backward 0, forward 1, backward 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import sqrt
+from pathlib import Path
 
-from multigpu.lazy import LazyMapping
 from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Variable
+from multigpu.workloads.base import models_in
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,12 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
         "source": {"source_embedding": 16 * n * n},
         "target": {"target_embedding": 16 * n * n},
     }
-    found = [
-        Section(
-            "source_embedding",
-            ("source_embedding",),
-            (),
-            {"source_rows": {"source_embedding": n}},
-            {"rows": 0},
-        )
-    ]
+
+    def looked_up(side: str) -> Section:
+        name = f"{side}_embedding"
+        return Section(name, (name,), (), {f"{side}_rows": {name: n}}, {"rows": 0})
+
+    found = [looked_up("source")]
     for layer in range(config.encoder_layers):
         for stack in ("encoder_forward", "encoder_backward"):
             cell = f"{stack}_{layer}"
@@ -154,15 +151,7 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
             found.append(
                 Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["source"])
             )
-    found.append(
-        Section(
-            "target_embedding",
-            ("target_embedding",),
-            (),
-            {"target_rows": {"target_embedding": n}},
-            {"rows": 0},
-        )
-    )
+    found.append(looked_up("target"))
     for layer, cell in enumerate(config.cell_names("decoder")):
         takes = (cell_below(layer), *(f"{starts_from(layer)}_{state}" for state in STATES))
         gives = {cell: {"target_embedding": n}}
@@ -201,34 +190,4 @@ def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
     )
 
 
-ADAM = Optimizer("adam", rate=1e-3)
-
-MODELS: Mapping[str, Model] = LazyMapping(
-    {
-        # document 000, exactly: 93,593,600 parameters
-        "nmt000": partial(describe, "nmt000", NmtConfig(512, 50_000, 50_000), ADAM),
-        # document 004's size, dropout and plain SGD from uniform +-0.1: 179,417,088 parameters.
-        # Clipping (norm 5) and rate decay (luong10) belong to a training run, so a step that is
-        # only timed costs slightly less than there.
-        "nmt004": partial(
-            describe,
-            "nmt004",
-            NmtConfig(1024, 36_548, 36_548, initial_scale=0.1, dropout=0.2),
-            Optimizer("sgd", rate=1.0),
-        ),
-        # for training on the committed corpus on a laptop
-        "nmt_catalogs": partial(describe, "nmt_catalogs", NmtConfig(128, 8_000, 8_000), ADAM),
-        # 000's cells on the committed corpus in pieces, to be trained and not only timed
-        "nmt000_pieces": partial(describe, "nmt000_pieces", NmtConfig(512, 8_000, 8_000), ADAM),
-        # one cell a stack: what two CPU cores can train to sentences in minutes, on `pieces_short`
-        "nmt_short": partial(
-            describe,
-            "nmt_short",
-            NmtConfig(128, 1_500, 1_500, encoder_layers=1),
-            Optimizer("adam", rate=3e-3),
-        ),
-        # the same topology for CPUs and for tests
-        "nmt_small": partial(describe, "nmt_small", NmtConfig(32, 200, 200), ADAM),
-        "nmt_tiny": partial(describe, "nmt_tiny", NmtConfig(8, 50, 50), ADAM),
-    }
-)
+MODELS: Mapping[str, Model] = models_in(Path(__file__).parent, NmtConfig, describe)

@@ -142,15 +142,10 @@ def persistent(
         hidden, cell = [], []
         for h, c, kernel, bias in zip(*state, cells.kernels, cells.biases, strict=True):
             shifts = bias.to(exact), cells.forget_bias.to(exact)
+            states = h.to(kind), c.to(exact)
+            taken = dropped(value, cells.dropout)
             value, h, c = lstm_layer(
-                dropped(value, cells.dropout),
-                h.to(kind),
-                c.to(exact),
-                kernel.to(exact),
-                shifts,
-                lengths,
-                beside,
-                side,
+                taken, *states, kernel.to(exact), shifts, lengths, beside, side
             )
             hidden.append(h)
             cell.append(c.to(kind))

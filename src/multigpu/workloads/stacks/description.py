@@ -9,11 +9,10 @@ and its loss needs three numbers a row from every device.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import sqrt
+from pathlib import Path
 from typing import Literal
 
-from multigpu.lazy import LazyMapping
 from multigpu.spec.model import (
     LSTM_PASSES,
     Exchange,
@@ -24,6 +23,7 @@ from multigpu.spec.model import (
     Splitting,
     Variable,
 )
+from multigpu.workloads.base import models_in
 
 Kind = Literal["dense", "convolution", "recurrent"]
 WINDOW = 3
@@ -188,55 +188,8 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
     )
 
 
-SGD = Optimizer("sgd", rate=0.05)
-
-SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, activation="sigmoid")
-"""Document 002's "42M parameters" come from DistBelief (Dean and others, Large Scale Distributed
-Deep Networks, 2012, section 5): 11 frames of 40 energies in, four hidden layers of 2,560 sigmoids,
-    a softmax over 8,192 states: 41,777,152 parameters.
+MODELS: Mapping[str, Model] = models_in(Path(__file__).parent, StackConfig, describe)
+"""By name. Document 002's "42M parameters" (`mlp42m`) come from DistBelief (Dean and others, Large
+Scale Distributed Deep Networks, 2012, section 5): 11 frames of 40 energies in, four hidden layers
+of 2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters.
 """
-
-MODELS: Mapping[str, Model] = LazyMapping(
-    {
-        "mlp42m": partial(describe, "mlp42m", SPEECH, SGD),
-        # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would
-        # dwarf a small body: 64)
-        "stack_dense": partial(
-            describe, "stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD
-        ),
-        "stack_convolution": partial(
-            describe,
-            "stack_convolution",
-            StackConfig("convolution", 128, 128, 4, 64, positions=8),
-            SGD,
-        ),
-        "stack_recurrent": partial(
-            describe,
-            "stack_recurrent",
-            StackConfig("recurrent", 512, 512, 1, 64, positions=16),
-            SGD,
-        ),
-        # for CPUs and for tests
-        "mlp_small": partial(
-            describe,
-            "mlp_small",
-            StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"),
-            Optimizer("sgd", rate=0.5),
-        ),
-        "mlp_tiny": partial(
-            describe,
-            "mlp_tiny",
-            StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"),
-            Optimizer("sgd", rate=0.5),
-        ),
-        "stack_convolution_tiny": partial(
-            describe,
-            "stack_convolution_tiny",
-            StackConfig("convolution", 3, 5, 4, 7, positions=4),
-            SGD,
-        ),
-        "stack_recurrent_tiny": partial(
-            describe, "stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD
-        ),
-    }
-)

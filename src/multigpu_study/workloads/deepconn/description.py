@@ -6,15 +6,15 @@ alone.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.spec.stage_graph import Stage, StageGraph
+from multigpu.workloads.base import models_in
 from multigpu_study.workloads.deepconn.reviews import TABLE
 
 TOWERS = ("user", "item")
@@ -145,16 +145,9 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
         inputs: tuple[str, ...] = ()
         arrays: tuple[str, ...] = (words,)
         if strings:
+            length = (config.length,)
             stages.append(
-                Stage(
-                    f"{tower}_ids",
-                    (),
-                    (words,),
-                    (config.length,),
-                    integers=True,
-                    tower=tower,
-                    host=True,
-                )
+                Stage(f"{tower}_ids", (), (words,), length, integers=True, tower=tower, host=True)
             )
             inputs, arrays = (f"{tower}_ids",), ()
 
@@ -163,23 +156,12 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
 
         maps = (config.positions, config.filters)
         pooled = (config.positions - config.pool + 1, config.filters)
+        looked_up = (config.length, config.embedding)
+        filters = own("conv_kernel", "conv_bias")
+        weights = own("dense_kernel", "dense_bias")
         stages += [
-            Stage(
-                f"{tower}_embed",
-                inputs,
-                arrays,
-                (config.length, config.embedding),
-                variables=(TABLE,),
-                tower=tower,
-            ),
-            Stage(
-                f"{tower}_conv",
-                own("embed"),
-                (),
-                maps,
-                variables=own("conv_kernel", "conv_bias"),
-                tower=tower,
-            ),
+            Stage(f"{tower}_embed", inputs, arrays, looked_up, variables=(TABLE,), tower=tower),
+            Stage(f"{tower}_conv", own("embed"), (), maps, variables=filters, tower=tower),
             Stage(f"{tower}_pool", own("conv"), (), pooled, tower=tower),
             Stage(f"{tower}_flatten", own("pool"), (), (config.flat,), tower=tower),
             Stage(
@@ -187,7 +169,7 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
                 own("flatten"),
                 (),
                 (config.dense,),
-                variables=own("dense_kernel", "dense_bias"),
+                variables=weights,
                 tower=tower,
             ),
         ]
@@ -252,35 +234,10 @@ def through_tower(
     return text
 
 
-DOCUMENT = Optimizer("adam", rate=1e-4)
-QUICK = Optimizer("adam", rate=3e-3)
-"""For models that are to have learnt something after a few hundred steps."""
-
-VOCABULARY = 80_000
-"""Nothing says how many words the document's table holds. Its single-GPU profile does, roughly:
-Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read,
-one written), so 93 us an array, about 16 MB or 80,000 rows at 170 GB/s, which
-is assumed: its repository's profiles list Tesla K80 (data/README.md), rated 240 GB/s a GPU before
-    error correction and losses.
+MODELS: Mapping[str, Model] = models_in(Path(__file__).parent, DeepconnConfig, describe)
+"""By name. Nothing says how many words the document's table holds. Its single-GPU profile does,
+roughly: Adam's passes over the whole table take 187 us (one array read, one written) and 279 us
+(two read, one written), so 93 us an array, about 16 MB or 80,000 rows at 170 GB/s, which is
+assumed: its repository's profiles list Tesla K80 (data/README.md), rated 240 GB/s a GPU before
+error correction and losses.
 """
-
-SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
-TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)
-
-MODELS: Mapping[str, Model] = LazyMapping(
-    {
-        # document 003: 5,023,308 parameters, 4,000,000 of them in the table
-        "deepconn": partial(describe, "deepconn", DeepconnConfig(VOCABULARY), DOCUMENT),
-        # four and sixteen times as many filters and dense units: where a second GPU might begin to
-        # pay
-        "deepconn_x4": partial(
-            describe, "deepconn_x4", DeepconnConfig(VOCABULARY, filters=40, dense=256), DOCUMENT
-        ),
-        "deepconn_x16": partial(
-            describe, "deepconn_x16", DeepconnConfig(VOCABULARY, filters=160, dense=1024), DOCUMENT
-        ),
-        # the same topology for CPUs and for tests
-        "deepconn_small": partial(describe, "deepconn_small", SMALL, QUICK),
-        "deepconn_tiny": partial(describe, "deepconn_tiny", TINY, QUICK),
-    }
-)
