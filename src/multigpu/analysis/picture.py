@@ -251,15 +251,8 @@ def drawn(
         picture = Picture(
             width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole))
         )
-        picture.text(
-            0.1 / width_in,
-            1 - 0.08 / whole,
-            "\n".join(head),
-            va="top",
-            fontsize=11,
-            fontweight="bold",
-            linespacing=1.25,
-        )
+        heading: dict[str, Any] = {"fontsize": 11, "fontweight": "bold", "linespacing": 1.25}
+        picture.text(0.1 / width_in, 1 - 0.08 / whole, "\n".join(head), va="top", **heading)
         beside: Any = "row" if all(own == told[0] for own in told) else False
         grid = picture.subplots(
             rows_of_axes, abreast, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside

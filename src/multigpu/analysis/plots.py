@@ -65,16 +65,9 @@ def dots(
                     alpha=0.55,
                     solid_capstyle="round",
                 )
+            dot: dict[str, Any] = {"color": colours[key], "marker": markers[key], "markersize": 6}
             face = "none" if pd.isna(low) else colours[key]
-            ax.plot(
-                [row[x]],
-                [at],
-                marker=markers[key],
-                color=colours[key],
-                markerfacecolor=face,
-                linestyle="none",
-                markersize=6,
-            )
+            ax.plot([row[x]], [at], markerfacecolor=face, linestyle="none", **dot)
             if direct:
                 right = row[x] if pd.isna(high) else max(row[x], high)
                 beside: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
@@ -92,18 +85,9 @@ def dots(
         side(ax, form, xlabel, line_at)
 
     key = key_lines(colours, markers) if hue not in (None, y) else []
+    tall = (0.62, 0.42 if direct else 0.24)
     return drawn(
-        rows,
-        draw,
-        [panel, y, hue, x],
-        title,
-        caption,
-        panel,
-        (0.62, 0.42 if direct else 0.24),
-        2,
-        key,
-        names=y,
-        **words,
+        rows, draw, [panel, y, hue, x], title, caption, panel, tall, 2, key, names=y, **words
     )
 
 
@@ -140,25 +124,11 @@ def lines(
                 " or use panels"
             )
         for key, own in ((str(key), own.sort_values(x)) for key, own in series):
-            sns.lineplot(
-                data=own,
-                x=x,
-                y=y,
-                color=colours[key],
-                marker=markers[key],
-                linestyle="-",
-                errorbar=None,
-                ax=ax,
-            )
+            looks: dict[str, Any] = {"color": colours[key], "marker": markers[key]}
+            sns.lineplot(data=own, x=x, y=y, linestyle="-", errorbar=None, ax=ax, **looks)
             if f"{y}_low" in own:
-                ax.fill_between(
-                    own[x].astype(float),
-                    own[f"{y}_low"],
-                    own[f"{y}_high"],
-                    color=colours[key],
-                    alpha=0.15,
-                    linewidth=0,
-                )
+                at_x, low, high = own[x].astype(float), own[f"{y}_low"], own[f"{y}_high"]
+                ax.fill_between(at_x, low, high, color=colours[key], alpha=0.15, linewidth=0)
         if ideal == "x":
             # between its ends too: through a logarithmic axis y = x is no straight line
             perfect = np.linspace(group[x].min(), group[x].max(), 200)
@@ -177,18 +147,8 @@ def lines(
         axis(ax, "y", form, ylabel)
         ax.set_xlabel(xlabel or x.replace("_", " "))
 
-    return drawn(
-        rows,
-        draw,
-        [panel, hue, x, y],
-        title,
-        caption,
-        panel,
-        (2.9, 0),
-        3,
-        key_lines(colours, markers),
-        **words,
-    )
+    key = key_lines(colours, markers)
+    return drawn(rows, draw, [panel, hue, x, y], title, caption, panel, (2.9, 0), 3, key, **words)
 
 
 def bars(
@@ -213,17 +173,8 @@ def bars(
         shown = group.assign(
             **{y: group[y].map(lambda one: label(str(one))), "_hue": group[hue or y].astype(str)}
         )
-        sns.barplot(
-            data=shown,
-            x=x,
-            y=y,
-            hue="_hue",
-            palette=palette,
-            errorbar=None,
-            legend=False,
-            ax=ax,
-            saturation=1,
-        )
+        plain: dict[str, Any] = {"errorbar": None, "legend": False, "saturation": 1}
+        sns.barplot(data=shown, x=x, y=y, hue="_hue", palette=palette, ax=ax, **plain)
         if f"{x}_low" in group and group[f"{x}_low"].notna().any() and not hue:
             span = [group[x] - group[f"{x}_low"], group[f"{x}_high"] - group[x]]
             ax.errorbar(

@@ -193,16 +193,9 @@ def trace_summary(record: Record) -> pd.DataFrame:
             total_s, calls, size = (
                 sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes")
             )
-            rows.append(
-                (
-                    word,
-                    total_s,
-                    calls,
-                    min(one.min_s for one in found),
-                    max(one.max_s for one in found),
-                    size,
-                )
-            )
+            least_s = min(one.min_s for one in found)
+            most_s = max(one.max_s for one in found)
+            rows.append((word, total_s, calls, least_s, most_s, size))
     table = pd.DataFrame(
         rows, columns=["operation", "time_s", "calls", "min_us", "max_us", "bytes"]
     )

@@ -141,14 +141,9 @@ def measure_command(arguments: argparse.Namespace) -> int:
                 " Records are on host 0"
             )
             return 0
+        store, retry = store_of(arguments), arguments.retry
         done = measure(
-            chosen,
-            store_of(arguments),
-            arguments.retry,
-            not arguments.quiet,
-            None,
-            arguments.tensorboard,
-            hosts,
+            chosen, store, retry, not arguments.quiet, None, arguments.tensorboard, hosts
         )
     print(done)
     return done.exit_code

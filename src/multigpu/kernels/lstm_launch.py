@@ -152,21 +152,8 @@ def forward(
         cells = x.new_empty(positions + 1, batch, n)
         c = torch.empty_like(c0)
         exchange = x.new_empty(used * 2 * parts * n * rows)
-        run = forward_kernel(device, rows, parts)
-        run(
-            CLUSTER * used,
-            gates,
-            for_forward,
-            shift,
-            h0,
-            c0,
-            y,
-            cells,
-            c,
-            exchange,
-            positions,
-            batch,
-        )
+        tensors = gates, for_forward, shift, h0, c0, y, cells, c, exchange
+        forward_kernel(device, rows, parts)(CLUSTER * used, *tensors, positions, batch)
     return y, c, gates, cells, packed
 
 
@@ -183,22 +170,8 @@ def backward(
         dh0 = torch.empty_like(dh)
         dc0 = torch.empty_like(dc)
         sums = dc.new_empty(8 * used, 4 * n)
-        run = backward_kernel(device, rows, parts)
-        run(
-            CLUSTER * used,
-            gates,
-            packed[1],
-            cells,
-            dy,
-            dh,
-            dc,
-            dgates,
-            dh0,
-            dc0,
-            sums,
-            positions,
-            batch,
-        )
+        tensors = gates, packed[1], cells, dy, dh, dc, dgates, dh0, dc0, sums
+        backward_kernel(device, rows, parts)(CLUSTER * used, *tensors, positions, batch)
     return dgates, dh0, dc0, sums.sum(0)
 
 

@@ -128,15 +128,9 @@ def compare(
             job, folder / "jobs", count, kind == "cpu", max(LAUNCH_S, budget_s - kept_s)
         )
     described = examined.described
+    each_s = budget_s / (OF_PASSES * repeats)
     runs, refused = candidate_runs(
-        examined,
-        described,
-        folder,
-        placements,
-        count,
-        kind,
-        budget_s / (OF_PASSES * repeats),
-        levers,
+        examined, described, folder, placements, count, kind, each_s, levers
     )
     for run in runs:
         check_devices(run)

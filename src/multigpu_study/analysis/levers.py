@@ -88,18 +88,9 @@ def staircase(rows: pd.DataFrame, hue: str, title: str, caption: str, **words: s
         ax.locator_params(axis="x", nbins=5)
         side(ax, "rate", f"{group['unit'].iloc[0]}/s")
 
+    told, key = ["lever", hue, "rate", "start", "gain"], key_lines(colours, {})
     return drawn(
-        rows,
-        draw,
-        ["lever", hue, "rate", "start", "gain"],
-        title,
-        caption,
-        None,
-        (0.62, 0.3),
-        1,
-        key_lines(colours, {}),
-        names="lever",
-        **words,
+        rows, draw, told, title, caption, None, (0.62, 0.3), 1, key, names="lever", **words
     )
 
 
@@ -122,40 +113,22 @@ def banner(rows: pd.DataFrame, x: str, title: str, caption: str, **words: str) -
         widest = APART * max(float(group[x].max()), 1.0)
         for number, line in enumerate(lines):
             own = group[group["line"].eq(line)]
-            ax.plot(
-                [int(own["devices"].iloc[0])] * 2,
-                [number - 0.44, number + 0.44],
-                color=INK,
-                linewidth=0.9,
-                linestyle=(0, (3, 2)),
-            )
+            perfect = [int(own["devices"].iloc[0])] * 2
+            dashes: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
+            ax.plot(perfect, [number - 0.44, number + 0.44], **dashes)
             for (at, row), up in zip(own.iterrows(), _spread(own[x], widest), strict=True):
-                (dot,) = ax.plot(
-                    [row[x]],
-                    [number + up],
-                    marker=markers[row["placement"]],
-                    color=colours[row["placement"]],
-                    linestyle="none",
-                    markersize=5,
-                    gid=f"point{at}",
-                )
+                marker, colour = markers[row["placement"]], colours[row["placement"]]
+                looks: dict[str, Any] = {"linestyle": "none", "markersize": 5, "gid": f"point{at}"}
+                (dot,) = ax.plot([row[x]], [number + up], marker=marker, color=colour, **looks)
                 dot.set_url(f"{EXPLORER}#key={row['keys'].split(', ')[0]}")
         ax.set_yticks(range(len(lines)), lines)
         ax.set_ylim(len(lines) - 0.4, -0.6)
         side(ax, "times", "times one GPU at its best with the same kernels")
 
+    told = ["line", "placement", "model", "batch_size", "execution", x]
+    key = key_lines(colours, markers)
     picture = drawn(
-        rows,
-        draw,
-        ["line", "placement", "model", "batch_size", "execution", x],
-        title,
-        caption,
-        None,
-        (0.5, 0.62),
-        1,
-        key_lines(colours, markers),
-        names="line",
-        **words,
+        rows, draw, told, title, caption, None, (0.5, 0.62), 1, key, names="line", **words
     )
     for one in (picture, picture.narrow):
         if one is not None:

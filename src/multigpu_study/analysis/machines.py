@@ -120,16 +120,8 @@ def energy_points(records: Iterable[Record]) -> pd.DataFrame:
             joules = [one.end_j - one.start_j for one in windows]
             power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
             job = (description_of(run).unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
-            rows.append(
-                (
-                    record.key,
-                    record.machine.name,
-                    *job,
-                    sum(joules) / units,
-                    units / window_s,
-                    power_w,
-                )
-            )
+            figures = (sum(joules) / units, units / window_s, power_w)
+            rows.append((record.key, record.machine.name, *job, *figures))
     frame = pd.DataFrame(
         rows, columns=["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"]
     )

@@ -36,16 +36,8 @@ def heat(
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         cells = group.set_index(["placement", "devices"])
         shares = cells["best"].astype("float64").unstack().reindex(index=names, columns=counts)
-        sns.heatmap(
-            shares,
-            ax=ax,
-            cmap="Blues",
-            vmin=0,
-            vmax=most,
-            cbar=False,
-            linewidths=1.5,
-            linecolor="none",
-        )
+        gaps = {"linewidths": 1.5, "linecolor": "none"}
+        sns.heatmap(shares, ax=ax, cmap="Blues", vmin=0, vmax=most, cbar=False, **gaps)
         ax.set_facecolor("none")
         for down, name in enumerate(names):
             for along, count in enumerate(counts):

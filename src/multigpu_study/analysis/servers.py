@@ -104,18 +104,8 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
                 curve[-1].error,
             )
             ages = (fmean(shard.mean for shard in record.staleness), record.spread.mean)
-            rows.append(
-                (
-                    record.key,
-                    e.replicas,
-                    e.rule,
-                    e.push_every,
-                    e.time_s,
-                    *found,
-                    record.batches,
-                    *ages,
-                )
-            )
+            asked = (e.replicas, e.rule, e.push_every, e.time_s)
+            rows.append((record.key, *asked, *found, record.batches, *ages))
     return pd.DataFrame(rows, columns=list(columns("downpour")))
 
 

@@ -30,15 +30,8 @@ def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
             times = [
                 (forward_time(step), phase_times(step).get("backward")) for step in replica.steps
             ]
-            rows.append(
-                (
-                    record.key,
-                    record.run.devices,
-                    replica.rank,
-                    record.launch_id,
-                    *np.median(np.array(times, dtype=float), axis=0),
-                )
-            )
+            who = (record.key, record.run.devices, replica.rank, record.launch_id)
+            rows.append((*who, *np.median(np.array(times, dtype=float), axis=0)))
     return pd.DataFrame(
         rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"]
     )

@@ -118,17 +118,9 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
             continue
         slowest = np.max(np.array(m.step_time_s), axis=0)
         steps = change_point(slowest)
-        rows.append(
-            (
-                record.key,
-                steps,
-                slowest[:steps].sum(),
-                slowest[0],
-                np.median(slowest[steps:]),
-                m.startup_s,
-                m.build_s,
-            )
-        )
+        settled_s = np.median(slowest[steps:])
+        seconds = (slowest[:steps].sum(), slowest[0], settled_s, m.startup_s, m.build_s)
+        rows.append((record.key, steps, *seconds))
     return pd.DataFrame(rows, columns=list(columns("warmup")))
 
 

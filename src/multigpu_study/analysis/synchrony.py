@@ -186,17 +186,9 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
 
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a point of a curve: key, protocol, clock, time_s, updates, applied, loss, error."""
+    told = ("time_s", "updates", "gradients", "loss", "error")
     rows = [
-        (
-            record.key,
-            e.protocol,
-            e.clock,
-            point.time_s,
-            point.updates,
-            point.gradients,
-            point.loss,
-            point.error,
-        )
+        (record.key, e.protocol, e.clock, *(getattr(point, name) for name in told))
         for record in records
         if (e := record.experiment) and record.result is not None
         for point in record.result.curve
@@ -259,17 +251,8 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
             )
             ratio, variance, freedom = combined([over], [under]).iloc[0]
             half = math.exp(half_width(variance, freedom))
-            rows.append(
-                (
-                    workers,
-                    unit,
-                    ratio,
-                    ratio / half,
-                    ratio * half,
-                    min(count),
-                    ", ".join(own["key"]),
-                )
-            )
+            interval = ratio / half, ratio * half
+            rows.append((workers, unit, ratio, *interval, min(count), ", ".join(own["key"])))
     return pd.DataFrame(
         rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"]
     )

@@ -88,15 +88,8 @@ class _Simulation:
                 self._plan(outage.until_s, JOIN, outage.worker)
         for number in range(e.replicas):
             self._plan(0.0, BEGIN, number)
-        handlers = (
-            self._leave,
-            self._join,
-            self._push,
-            self._read,
-            self._land,
-            self._begin,
-            self._done,
-        )
+        messages = (self._push, self._read, self._land)
+        handlers = (self._leave, self._join, *messages, self._begin, self._done)
         now_s, notes = 0.0, []
         self._look(now_s)
         while e.batches is None or self.computed < e.batches:

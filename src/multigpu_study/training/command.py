@@ -83,16 +83,9 @@ def main(words: Sequence[str] | None = None) -> int:
                 " Records are on host 0"
             )
             return 0
-        store, quiet = TrainingStore(arguments.folder), arguments.quiet
-        summary = train(
-            chosen,
-            store,
-            arguments.checkpoints,
-            arguments.retry,
-            arguments.keep,
-            not quiet,
-            company=company,
-        )
+        store, places = TrainingStore(arguments.folder), arguments.checkpoints
+        retry, keep = arguments.retry, arguments.keep
+        summary = train(chosen, store, places, retry, keep, not arguments.quiet, company=company)
     print(summary)
     return 1 if summary.troubles else 0
 

@@ -278,16 +278,8 @@ def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> Tr
             start_s, end_s = moved((step.start_s, step.end_s), by)
             phases = {phase: moved(span, by) for phase, span in step.phases.items()}
             spans = [moved(span, by) for span in step.communication]
-            steps.append(
-                step.model_copy(
-                    update={
-                        "start_s": start_s,
-                        "end_s": end_s,
-                        "phases": phases,
-                        "communication": spans,
-                    }
-                )
-            )
+            times = {"start_s": start_s, "end_s": end_s, "phases": phases, "communication": spans}
+            steps.append(step.model_copy(update=times))
         shifted.append(replica.model_copy(update={"steps": steps}))
     found: dict[str, list[list[Any]]] = defaultdict(list)
     for part in parts:
@@ -296,12 +288,9 @@ def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> Tr
     kernels = []
     for name, each in found.items():
         calls, total, least, most = zip(*each, strict=True)
-        times = {
-            "total_s": round(sum(total), 7),
-            "min_s": round(min(least), 9),
-            "max_s": round(max(most), 9),
-        }
-        kernels.append(KernelTotals(name=name, calls=sum(calls), **times))
+        ends = {"min_s": round(min(least), 9), "max_s": round(max(most), 9)}
+        total_s = round(sum(total), 7)
+        kernels.append(KernelTotals(name=name, calls=sum(calls), total_s=total_s, **ends))
     kernels.sort(key=lambda one: (-one.total_s, one.name))
     totals: dict[tuple[str, str, float], float] = defaultdict(float)
     for part in parts:

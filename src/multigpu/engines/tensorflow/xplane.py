@@ -179,19 +179,9 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
             shared.append(Activity(op, "compute", event.start_ns, event.end_ns, index, phase))
         elif not cuda and place in activities:
             kind: Kind = "collective" if COLLECTIVE.match(op) else "compute"
-            activities[place].append(
-                Activity(
-                    op,
-                    kind,
-                    event.start_ns,
-                    event.end_ns,
-                    index,
-                    phase,
-                    number,
-                    0,
-                    kind == "compute",
-                )
-            )
+            span = event.start_ns, event.end_ns
+            is_kernel = kind == "compute"
+            activities[place].append(Activity(op, kind, *span, index, phase, number, 0, is_kernel))
     work = [
         Host(a.step, a.phase, a.start_ns, a.end_ns)
         for a in without_strays(shared)
@@ -199,15 +189,8 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
     ]
     parts = []
     for rank, mine in activities.items():
-        part = replica_trace(
-            rank,
-            without_strays(with_gradients(mine)),
-            work,
-            steps,
-            "xplane",
-            missing,
-            leads.get(rank),
-        )
+        own = without_strays(with_gradients(mine))
+        part = replica_trace(rank, own, work, steps, "xplane", missing, leads.get(rank))
         parts.append(part | {"origin_ns": part["origin_ns"] + began})
     if parts:  # one host works for all replicas
         parts[0]["host"] = host_totals(shared)
@@ -274,17 +257,9 @@ def _device_activity(
         # the merge
         phase = "merge" if size and int(size[1]) >= SMALLEST_GRADIENT else None
     kernel = not event.name.startswith(("Memcpy", "Memset"))
-    return Activity(
-        event.name,
-        kind,
-        event.start_ns,
-        event.end_ns,
-        step,
-        phase,
-        launch,
-        int(size[1]) if size else 0,
-        kernel,
-    )
+    moved = int(size[1]) if size else 0
+    span = event.start_ns, event.end_ns
+    return Activity(event.name, kind, *span, step, phase, launch, moved, kernel)
 
 
 def _profile_start(space: Any) -> int:

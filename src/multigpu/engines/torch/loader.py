@@ -71,16 +71,8 @@ class Workers:
             more = {"multiprocessing_context": context, "prefetch_factor": AHEAD_OF_EACH}
         workers, locked = self.run.input_workers or 0, self.run.device_type == "cuda"
         shards, order = Shards(self.run, self.rank), itertools.count(step)
-        return iter(
-            DataLoader(
-                shards,
-                batch_size=None,
-                sampler=order,
-                num_workers=workers,
-                pin_memory=locked,
-                **more,
-            )
-        )
+        more |= {"num_workers": workers, "pin_memory": locked}
+        return iter(DataLoader(shards, batch_size=None, sampler=order, **more))
 
     def given(self, step: int) -> Ready:
         """The batch of this step; ValueError: why none can be made. Workers begin where asked."""

@@ -176,18 +176,9 @@ def read_events(
                 (phase_at(moment), arguments.get("correlation")) if launch else (None, None)
             )
             size, kernel = int(arguments.get("bytes", 0)), event["cat"] == "kernel"
+            kind = device_kind(event)
             activities.append(
-                Activity(
-                    event["name"],
-                    device_kind(event),
-                    start,
-                    end,
-                    index,
-                    part,
-                    correlation,
-                    size,
-                    kernel,
-                )
+                Activity(event["name"], kind, start, end, index, part, correlation, size, kernel)
             )
         if any(GRAPH_LAUNCH.search(event["name"]) for event in launched.values()):
             activities, missing = named_phases(activities, update_in_backward)
@@ -228,18 +219,10 @@ def _host_activities(
             if start < ends.get(event["tid"], 0):
                 continue  # inside another one
             ends[event["tid"]] = end
+        step, phase = step_at(start), phase_at(start)
+        is_kernel = kind == "compute"
         activities.append(
-            Activity(
-                name,
-                kind,
-                start,
-                end,
-                step_at(start),
-                phase_at(start),
-                len(activities),
-                0,
-                kind == "compute",
-            )
+            Activity(name, kind, start, end, step, phase, len(activities), 0, is_kernel)
         )
     return activities
 
