@@ -59,17 +59,9 @@ def counted_units(records: Iterable[Record]) -> pd.DataFrame:
         run, measured = record.run, record.measurement
         if measured is None or text_source(run).fingerprint != record.input_fingerprint:
             continue
-        batch = (
-            run.model,
-            run.inputs,
-            run.batching,
-            run.shuffle,
-            run.seed,
-            run.devices,
-            run.batch_size,
-            run.warmup_steps,
-            run.timed_steps,
-        )
+        made = run.model, run.inputs, run.batching, run.shuffle, run.seed
+        taken = run.devices, run.batch_size, run.warmup_steps, run.timed_steps
+        batch = (*made, *taken)
         if batch not in known:
             known[batch] = (
                 shard_frame(run, run.warmup_steps + run.timed_steps).groupby("step")["words"].sum()

@@ -153,17 +153,7 @@ def _best(runs: pd.DataFrame) -> list[pd.DataFrame]:
 def _training(frame: pd.DataFrame) -> pd.DataFrame:
     # epochs as planned, so that one that diverged and ended early still has its place; seeds are
     # repeats and name nothing
-    own = [
-        "batch_size",
-        "scaling",
-        "seed",
-        "steps",
-        "samples",
-        "steps_per_epoch",
-        "step_time_s",
-        "layout",
-        "devices",
-    ]
+    own = list(columns("claims_training_own"))
     named = {
         "repeat": frame["seed"],
         "timing_version": frame["training_version"],

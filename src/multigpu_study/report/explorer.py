@@ -19,6 +19,7 @@ from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.picture import DIGITS, FONTS, csv_link
 from multigpu.analysis.show import Shown
+from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
 from multigpu.records.store import Held, Store
 from multigpu.spec.run import Run
@@ -172,12 +173,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     found = encoded(points, runs.parent) | {"repository": repository.rstrip("/")}
     # nothing in it can end a script
     data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
-    return Shown(
-        f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points'
-        ' (CSV)</a></p>\n<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds'
-        ' the same points.</p></noscript></div>\n<script type="application/json"'
-        f' id="explorer-data">{data}</script>\n<script src="_static/explorer.js" defer></script>\n'
-    )
+    return Shown(HTML("points", name=NAME, count=len(points), data=data) + "\n")
 
 
 _INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
@@ -187,13 +183,7 @@ LOOK: dict[str, Any] = {
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
 }
 """Colours of the page around it, light and dark; a named font, as Vega measures its words."""
-NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
-  const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
-  if (hconcat && room.scrollWidth > room.clientWidth) {
-    return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
-  }
-}"""
-"""Charts for which there is no room beside each other stand one below the other."""
+HTML = macros_of("multigpu_study.report", "explorer.j2")
 
 
 def explorable(
@@ -215,13 +205,13 @@ def explorable(
     # page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
     drawn = json.dumps(spec).replace("</", "<\\/")
-    return Shown(
-        f'<figure class="picture" id="{name}" style="margin:1.2rem 0">\n<p'
-        f' class="table-title">{escape(finding)}</p>\n'
-        f'<div style="overflow-x:auto"><div id="{name}-chart" role="img"'
-        f' aria-label="{escape(finding)}"></div></div>\n'
-        f"<script>(() => {{{program}}})();\n"
-        f'vegaEmbed("#{name}-chart", {drawn},'
-        f" {json.dumps(options)}).then({NARROW}).catch(console.error);</script>\n"
-        f"<figcaption>{escape(caption)}{csv_link(data, name)}</figcaption>\n</figure>\n"
+    figure = HTML(
+        "chart",
+        name=name,
+        finding=escape(finding),
+        program=program,
+        drawn=drawn,
+        options=json.dumps(options),
+        caption=f"{escape(caption)}{csv_link(data, name)}",
     )
+    return Shown(f"{figure}\n")
