@@ -63,13 +63,8 @@ def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
     known = same[same["rate_low"].notna()]
     best = _best(known) if len(known) else same.iloc[0] if len(same) else None
     if best is None:
-        return Advice(
-            ok.assign(standing="not the same training", of_best=math.nan),
-            None,
-            None,
-            None,
-            job[job["n"] == 0],
-        )
+        others = ok.assign(standing="not the same training", of_best=math.nan)
+        return Advice(others, None, None, None, job[job["n"] == 0])
     ranked = pd.concat([ok, ratio_columns(ok, best, "of_best")], axis=1)
     says = verdict(ranked, "of_best")
     near = ranked["of_best"].between(1 / SINGLE_MARGIN, SINGLE_MARGIN)

@@ -149,14 +149,9 @@ def explained(
     if none.startswith("No Record") and not ahead:
         none += f" This measures one: `{command_of(parse_fields(words))}`"
     if form == "json":
-        return json.dumps(
-            {
-                "points": [as_dict(one) for one in found],
-                "note": none,
-                "forecast": ahead and ahead.as_dict(),
-            },
-            indent=1,
-        )
+        points = [as_dict(one) for one in found]
+        answer = {"points": points, "note": none, "forecast": ahead and ahead.as_dict()}
+        return json.dumps(answer, indent=1)
     others = [
         f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}"
         for _, row in left.head(8).iterrows()

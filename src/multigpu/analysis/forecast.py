@@ -101,14 +101,9 @@ class Shape:
             [reduction_seconds(points.demand, count, links) for count in devices]
         ).reshape(-1, 2)
         noise = slowest_of(() if points.one_process else points.noise, devices)
-        return cls(
-            np.array(devices, dtype=float),
-            noise,
-            moved[:, 0],
-            moved[:, 1],
-            points.one_process,
-            points.demand.overlaps,
-        )
+        counts = np.array(devices, dtype=float)
+        overlaps = points.demand.overlaps
+        return cls(counts, noise, moved[:, 0], moved[:, 1], points.one_process, overlaps)
 
     def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
         return self.noise.mean(axis=0) if taken is None else taken @ self.noise

@@ -57,14 +57,8 @@ def dots(
             at, key = len(names) - 1 - names.index(str(row[y])), str(row[hue or y])
             low, high = row.get(f"{x}_low", np.nan), row.get(f"{x}_high", np.nan)
             if not pd.isna(low):
-                ax.plot(
-                    [low, high],
-                    [at, at],
-                    color=colours[key],
-                    linewidth=2.2,
-                    alpha=0.55,
-                    solid_capstyle="round",
-                )
+                bar: dict[str, Any] = {"color": colours[key], "linewidth": 2.2, "alpha": 0.55}
+                ax.plot([low, high], [at, at], solid_capstyle="round", **bar)
             dot: dict[str, Any] = {"color": colours[key], "marker": markers[key], "markersize": 6}
             face = "none" if pd.isna(low) else colours[key]
             ax.plot([row[x]], [at], markerfacecolor=face, linestyle="none", **dot)
@@ -177,14 +171,9 @@ def bars(
         sns.barplot(data=shown, x=x, y=y, hue="_hue", palette=palette, ax=ax, **plain)
         if f"{x}_low" in group and group[f"{x}_low"].notna().any() and not hue:
             span = [group[x] - group[f"{x}_low"], group[f"{x}_high"] - group[x]]
-            ax.errorbar(
-                group[x],
-                range(len(group)),
-                xerr=np.nan_to_num(np.array(span, dtype=float)),
-                fmt="none",
-                ecolor=INK,
-                elinewidth=1,
-            )
+            bars_of = np.nan_to_num(np.array(span, dtype=float))
+            thin: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1}
+            ax.errorbar(group[x], range(len(group)), xerr=bars_of, **thin)
         ax.set_ylabel("")
         side(ax, form, xlabel)
 

@@ -121,17 +121,8 @@ def job_words(row: Any) -> str:
     """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
     4 GPUs".
     """
-    said = {
-        name: field_words(name, row[name])
-        for name in (
-            "model",
-            "batch_size",
-            "input_label",
-            "sequence_length",
-            "precision",
-            "optimizer",
-        )
-    }
+    first = ("model", "batch_size", "input_label", "sequence_length", "precision", "optimizer")
+    said = {name: field_words(name, row[name]) for name in first}
     if row.get("unit") == "tokens" and said["sequence_length"]:
         said["sequence_length"] = f"{row['sequence_length']:,} tokens per sequence"
     said["batch_size"] += (

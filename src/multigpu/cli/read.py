@@ -82,14 +82,8 @@ def records_command(arguments: argparse.Namespace) -> int:
 def _share(arguments: argparse.Namespace) -> int:
     """Copies of all Records that tell nothing of person or host."""
     written, left = share(read_from(arguments), Path(arguments.share))
-    print(
-        "\n".join(
-            [
-                *map(str, written),
-                *(f"left out: {count} Records that {why}" for why, count in left.items()),
-            ]
-        )
-    )
+    told = (f"left out: {count} Records that {why}" for why, count in left.items())
+    print(*written, *told, sep="\n")
     if not written:
         raise ValueError("no Record is left to share")
     print(f"`python -m multigpu verify {arguments.share}` checks what you are about to offer")
@@ -119,28 +113,17 @@ def explain_command(arguments: argparse.Namespace) -> int:
                 lines = compared(before, traced)
         print(json.dumps(found, indent=1) if arguments.format == "json" else "\n".join(lines))
         return 0
-    asked = (
-        arguments.words_asked,
-        arguments.machine,
-        arguments.limit,
-        arguments.format,
-        arguments.details,
-    )
-    print(explained(Study.of_runs(read_from(arguments).root), *asked))
+    asked = arguments.words_asked, arguments.machine, arguments.limit
+    form = arguments.format, arguments.details
+    print(explained(Study.of_runs(read_from(arguments).root), *asked, *form))
     return 0
 
 
 def advise_command(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
-    print(
-        advised(
-            Study.of_runs(read_from(arguments).root),
-            parse_fields(arguments.fields),
-            arguments.machine,
-            arguments.limit,
-            arguments.format,
-        )
-    )
+    study = Study.of_runs(read_from(arguments).root)
+    fields = parse_fields(arguments.fields)
+    print(advised(study, fields, arguments.machine, arguments.limit, arguments.format))
     return 0
 
 

@@ -148,13 +148,9 @@ class CorpusText(Epochs):
         source, target = self._corpus.source, self._corpus.target
         lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])
         shape = shapes[rank]
-        return text_batch(
-            rank,
-            shapes,
-            source.padded(pairs, shape.source_width),
-            target.padded(pairs, shape.target_width),
-            lengths,
-        )
+        read = source.padded(pairs, shape.source_width)
+        written = target.padded(pairs, shape.target_width)
+        return text_batch(rank, shapes, read, written, lengths)
 
 
 def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) -> CorpusText:

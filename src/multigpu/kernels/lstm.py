@@ -143,13 +143,8 @@ def lstm_backward(
             dh = torch.zeros_like(dh)
         run = lstm_launch.backward if dy.is_cuda else _backward
         dproducts, dh0, dc0, dbias = run(dy, dh, dc, gates, cells, packed, beside)
-        return (
-            dproducts,
-            (dproducts.flatten(0, 1) @ packed[0]).view_as(dy),
-            dh0.to(dy.dtype),
-            dc0,
-            by_gate(dbias),
-        )
+        dx = (dproducts.flatten(0, 1) @ packed[0]).view_as(dy)
+        return dproducts, dx, dh0.to(dy.dtype), dc0, by_gate(dbias)
 
 
 @lstm_backward.register_fake
@@ -302,13 +297,8 @@ def _forward(
         gates.append(torch.stack((i, g, f, o), -1).flatten(1))
         cells.append(c)
         outputs.append(h)
-    return (
-        torch.stack(outputs),
-        c.clone(),
-        torch.stack(gates).to(x.dtype),
-        torch.stack(cells).to(x.dtype),
-        packed,
-    )
+    all_gates, all_cells = (torch.stack(each).to(x.dtype) for each in (gates, cells))
+    return torch.stack(outputs), c.clone(), all_gates, all_cells, packed
 
 
 def _backward(

@@ -20,14 +20,8 @@ ACQUIRE = '-DWAIT_SCOPE=".acquire.cluster"'
 
 def options(kind: str, rows: int = 16, parts: int = 1) -> tuple[str, ...]:
     """NVRTC's options for one kernel of `lstm.cu`."""
-    return (
-        "--gpu-architecture=sm_90a",
-        "--std=c++17",
-        f"-D{kind}",
-        f"-DROWS={rows}",
-        f"-DPARTS={parts}",
-        ACQUIRE,
-    )
+    defined = (f"-D{kind}", f"-DROWS={rows}", f"-DPARTS={parts}")
+    return ("--gpu-architecture=sm_90a", "--std=c++17", *defined, ACQUIRE)
 
 
 def forward_bytes(rows: int, parts: int) -> int:

@@ -187,14 +187,8 @@ def tensorflow_environment(
         str(folder) for folder in library_folders(site) if str(folder) not in kept.split(os.pathsep)
     ]:
         changes["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [kept, *lacking]))
-    compiler = next(
-        (
-            path
-            for folder in site
-            if (path := Path(folder).resolve() / "nvidia" / "cuda_nvcc").is_dir()
-        ),
-        None,
-    )
+    folders = (Path(folder).resolve() / "nvidia" / "cuda_nvcc" for folder in site)
+    compiler = next((path for path in folders if path.is_dir()), None)
     if compiler and DATA not in flags:
         changes["XLA_FLAGS"] = " ".join(filter(None, [flags, f"{DATA}={compiler}"]))
     return changes

@@ -85,14 +85,8 @@ class RecordBase(Kept):
         """Return the key of a measurement by `key_of`. A new framework, or another meaning, makes
         new keys: they share no table unseen.
         """
-        return key_of(
-            *cls.key_words,
-            spec.digest,
-            repeat,
-            machine,
-            framework_version,
-            cls.meaning if meaning is None else meaning,
-        )
+        version = cls.meaning if meaning is None else meaning
+        return key_of(*cls.key_words, spec.digest, repeat, machine, framework_version, version)
 
     @property
     def own_key(self) -> str:

@@ -208,11 +208,5 @@ def form(namespace: dict[str, Any]) -> Any:
     for field in fields.values():
         field.observe(taken, names="value")
     fill()
-    return widgets.VBox(
-        [
-            widgets.GridBox(
-                list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 23em)"}
-            ),
-            said,
-        ]
-    )
+    layout = {"grid_template_columns": "repeat(auto-fill, 23em)"}
+    return widgets.VBox([widgets.GridBox(list(fields.values()), layout=layout), said])

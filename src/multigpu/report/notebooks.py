@@ -119,14 +119,8 @@ def execute_notebooks(
     ):
         started = []
         for path, has in names.items():
-            started.append(
-                pool.submit(
-                    _execute,
-                    path,
-                    output / path.name,
-                    {name: given[name] for name in given if name in has},
-                )
-            )
+            own = {name: given[name] for name in given if name in has}
+            started.append(pool.submit(_execute, path, output / path.name, own))
             started[-1].add_done_callback(lambda _: bar.update())
     return [future.result() for future in started]
 

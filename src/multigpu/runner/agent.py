@@ -22,6 +22,7 @@ import time
 import warnings
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
@@ -59,14 +60,9 @@ def serve_store(address: str, port: int = 0) -> dist.TCPStore:
     """
     listener = socket.create_server((address, port), backlog=128)
     port = listener.getsockname()[1]
-    return dist.TCPStore(
-        address,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=PATIENCE,
-        master_listen_fd=listener.detach(),
-    )
+    serving: dict[str, Any] = {"is_master": True, "wait_for_workers": False}
+    held = listener.detach()
+    return dist.TCPStore(address, port, timeout=PATIENCE, master_listen_fd=held, **serving)
 
 
 class OneAddress(RendezvousHandler):

@@ -258,15 +258,8 @@ class Examination:
         }
         self.confirmed(rest, rows, precision)
         rest["notes"] = list(dict.fromkeys(self.notes))
-        told = json.dumps(
-            {
-                **rest,
-                "forward_flops": 0,
-                "tables": sorted(rest["tables"]),
-                "loss": f"{tried.loss:.5g}",
-            },
-            default=str,
-        ).encode()
+        rounded = {"tables": sorted(rest["tables"]), "loss": f"{tried.loss:.5g}"}
+        told = json.dumps({**rest, "forward_flops": 0, **rounded}, default=str).encode()
         title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)[:LONGEST_TITLE]
         name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["draws"] = tried.random

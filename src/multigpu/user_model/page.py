@@ -213,6 +213,7 @@ def page(result: Result, whole: bool = True, is_over: bool = True) -> str:
     and has no figures that take long to draw.
     """
     run = result.runs[-1]
+    columns = COLUMNS.format(rates=READY if has_input(result) else ALIKE)
     return TEMPLATE.render(
         whole=whole,
         title=f"{result.described.name} on {devices_text(run.devices, run.device_type)}",
@@ -220,13 +221,7 @@ def page(result: Result, whole: bool = True, is_over: bool = True) -> str:
         machine=result.records[0].machine.name,
         run=run,
         optimizer=optimizer_of(run).name,
-        table=str(
-            table(
-                measured(result),
-                COLUMNS.format(rates=READY if has_input(result) else ALIKE),
-                note=NOTE,
-            )
-        ),
+        table=str(table(measured(result), columns, note=NOTE)),
         causes=shown_causes(result),
         bars=shown_parts(result),
         memory=shown_memory(result),

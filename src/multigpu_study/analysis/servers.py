@@ -132,14 +132,8 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
         rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
         who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
-        rows.append(
-            (
-                *who,
-                result.curve[-1].error,
-                result.update_time_s * e.problem.rows / batch,
-                result.diverged,
-            )
-        )
+        epoch_s = result.update_time_s * e.problem.rows / batch
+        rows.append((*who, result.curve[-1].error, epoch_s, result.diverged))
     return pd.DataFrame(rows, columns=list(columns("large_batch")))
 
 

@@ -101,13 +101,8 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
         row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": fresh}
     if result is None:
         return row
-    row |= dict(
-        zip(
-            ("update_time_low_s", "update_time_high_s"),
-            mean_interval(result.block_times_s),
-            strict=True,
-        )
-    )
+    low_s, high_s = mean_interval(result.block_times_s)
+    row |= {"update_time_low_s": low_s, "update_time_high_s": high_s}
     row["update_time_s"] = result.update_time_s
     row["gradient_time_s"] = result.update_time_s / k
     row["end_s"] = result.end_s
@@ -163,13 +158,8 @@ def _by_feature(record: DownpourRecord, problem: RareFeatures) -> dict[str, Any]
         "gradients_per_update": 1,
         "applied": record.applied,
     }
-    return _trained(
-        record,
-        rate_rule={"sgd": "constant"}.get(e.rule, e.rule),
-        **own,
-        **_ends(record.curve),
-        **read,
-    )
+    rule = {"sgd": "constant"}.get(e.rule, e.rule)
+    return _trained(record, rate_rule=rule, **own, **_ends(record.curve), **read)
 
 
 def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
@@ -228,14 +218,8 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Time of sync over async under exponential times, where both have several seeds, of an update
     and of a sample; Welch on logarithms.
     """
-    known = where(
-        frame,
-        status="ok",
-        clock="virtual",
-        problem=None,
-        law="exponential",
-        protocol=["sync", "async"],
-    )
+    alike = {"law": "exponential", "protocol": ["sync", "async"]}
+    known = where(frame, status="ok", clock="virtual", problem=None, **alike)
     rows = []
     for workers, own in known.groupby("workers"):
         count = own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0)

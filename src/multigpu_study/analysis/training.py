@@ -96,13 +96,8 @@ def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float]) -> p
     for record, m in _measured(records):
         for level in levels if m.final("accuracy") is not None else ():
             e = m.reached("accuracy", level)
-            rows.append(
-                (
-                    record.key,
-                    level,
-                    *((e.step, _epoch(m, e.step), e.samples, e.seconds) if e else [math.nan] * 4),
-                )
-            )
+            ends = (e.step, _epoch(m, e.step), e.samples, e.seconds) if e else (math.nan,) * 4
+            rows.append((record.key, level, *ends))
     return pd.DataFrame(rows, columns=["key", "level", "steps", "epochs", "samples", "seconds"])
 
 

@@ -146,15 +146,9 @@ def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
     records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
     notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
     leaning: Verdict = "does not hold" if any(part.against for part in parts) else "holds"
-    return _answer(
-        overall,
-        figures(parts, overall),
-        notes,
-        scopes_of(told),
-        keys,
-        decidable=sum(len(part.able) for part in parts),
-        leaning=leaning,
-    )
+    figure, scopes = figures(parts, overall), scopes_of(told)
+    able = sum(len(part.able) for part in parts)
+    return _answer(overall, figure, notes, scopes, keys, decidable=able, leaning=leaning)
 
 
 def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
@@ -215,14 +209,9 @@ def _together(answers: Sequence[Answer]) -> Answer:
     told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
     figure = _joined(one.figure for one in answers)
     decidable = sum(one.decidable for one in answers)
-    return _answer(
-        overall,
-        figure,
-        (one.why for one in told),
-        (one.scope for one in answers),
-        _keys(answers),
-        decidable=decidable,
-    )
+    reasons = (one.why for one in told)
+    scopes = (one.scope for one in answers)
+    return _answer(overall, figure, reasons, scopes, _keys(answers), decidable=decidable)
 
 
 def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
@@ -308,13 +297,8 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     figure = "; ".join(
         figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()
     )
-    return _answer(
-        verdict,
-        figure,
-        [why],
-        [_of_each({name: one.scope for name, one in named.items()})],
-        _keys(answers.values()),
-    )
+    scope = _of_each({name: one.scope for name, one in named.items()})
+    return _answer(verdict, figure, [why], [scope], _keys(answers.values()))
 
 
 def _of_each(texts: Mapping[str, str]) -> str:

@@ -96,13 +96,7 @@ def movement(placement: Placement) -> tuple[str, str]:
 
 def placements_page() -> str:
     """Every placement as a section, and the settings of all: Markdown (`page.md.j2`)."""
-    shown = {
-        "held": held,
-        "in_words": in_words,
-        "movement": movement,
-        "formula_lines": formula_lines,
-        "runs_as": runs_as,
-    }
+    shown = {one.__name__: one for one in (held, in_words, movement, formula_lines, runs_as)}
     return PAGE.render(shown, placements=list(placements().values()), fields=FIELDS, gpus=3)
 
 

@@ -198,13 +198,8 @@ class StagesTrainer(Trainer):
         rule = self.context.rule
         if not isinstance(gradients[0], tf.IndexedSlices):
             with tf.name_scope(f"update/{name}/"):
-                rules.apply(
-                    rule,
-                    variable,
-                    slots,
-                    gradients[0] if len(gradients) == 1 else tf.add_n(gradients),
-                    numbers,
-                )
+                whole = gradients[0] if len(gradients) == 1 else tf.add_n(gradients)
+                rules.apply(rule, variable, slots, whole, numbers)
             return
         with tf.name_scope(f"merge/{name}/"):
             ids = tf.concat([gradient.indices for gradient in gradients], 0)

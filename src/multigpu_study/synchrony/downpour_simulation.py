@@ -64,13 +64,9 @@ class _Simulation:
         ]
         # a stream of its own beside the workers' times
         self.latencies = np.random.default_rng((experiment.seed, 4, 0))
+        start, versions = self.parameters, self.updates
         self.replicas = [
-            _Replica(
-                self.parameters.copy(),
-                list(self.updates),
-                np.zeros(problem.size),
-                list(self.updates),
-            )
+            _Replica(start.copy(), list(versions), np.zeros(problem.size), list(versions))
             for _ in self.times
         ]
         self.heap: list[
@@ -152,14 +148,8 @@ class _Simulation:
         if last or spent >= len(self.points) / e.evaluations - 1e-9:
             if last and self.points and self.points[-1][0] == now_s:
                 self.points.pop()
-            self.points.append(
-                (
-                    now_s,
-                    sum(self.updates) // e.shards,
-                    self.applied // e.shards,
-                    self.parameters.copy(),
-                )
-            )
+            updates, applied = sum(self.updates) // e.shards, self.applied // e.shards
+            self.points.append((now_s, updates, applied, self.parameters.copy()))
 
     def _begin(self, number: int, _: Any, now_s: float) -> None:
         replica = self.replicas[number]

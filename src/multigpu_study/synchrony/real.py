@@ -121,13 +121,8 @@ def _work(
             if gradient is not None:
                 exchange.answer(worker, gradient)
             now_s = time.perf_counter()
-            connection.send(
-                (
-                    ticket,
-                    now_s - begun_s - times.time_s(ticket) - delay_s,
-                    now_s - begun_s - delay_s,
-                )
-            )
+            late_s = now_s - begun_s - times.time_s(ticket) - delay_s
+            connection.send((ticket, late_s, now_s - begun_s - delay_s))
         ticket = connection.recv()
         while connection.poll():
             ticket = connection.recv()

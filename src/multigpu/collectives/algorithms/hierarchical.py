@@ -36,13 +36,8 @@ def _cost(n: int, size: int) -> Cost:
     leaders, depth = size // g, (g - 1).bit_length()
     between = 2 * n * (leaders - 1) / leaders
     way = n * depth + between
-    return Cost(
-        2 * depth + 2 * (leaders - 1),
-        max(n if g > 1 else 0, between),
-        way,
-        2 * way,
-        2 * n * (size - 1),
-    )
+    link = max(n if g > 1 else 0, between)
+    return Cost(2 * depth + 2 * (leaders - 1), link, way, 2 * way, 2 * n * (size - 1))
 
 
 def _serial(size: int, processes: int) -> float:

@@ -203,14 +203,8 @@ def replica_trace(
 def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals:
     times = [round((a.end_ns - a.start_ns) * 1e-9, 9) for a in copies]
     least, most, total = min(times), max(times), sum(a.bytes for a in copies)
-    return CopyTotals(
-        kind=kind,
-        calls=len(copies),
-        bytes=total,
-        total_s=round(sum(times), 9),
-        min_s=least,
-        max_s=most,
-    )
+    seconds = {"total_s": round(sum(times), 9), "min_s": least, "max_s": most}
+    return CopyTotals(kind=kind, calls=len(copies), bytes=total, **seconds)
 
 
 def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, float]]:

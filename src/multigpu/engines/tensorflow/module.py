@@ -14,15 +14,8 @@ def form_of(run: Run, devices: Devices, even: bool) -> Form:
     recurrence: Literal["fused", "stepwise"] = (
         "stepwise" if run.recurrence == "stepwise" else "fused"
     )
-    return Form(
-        devices.cuda,
-        devices.dtype,
-        devices.compute,
-        even,
-        run.execution == "xla",
-        run.layout,
-        recurrence,
-    )
+    types = devices.dtype, devices.compute
+    return Form(devices.cuda, *types, even, run.execution == "xla", run.layout, recurrence)
 
 
 def build_module(run: Run, form: Form) -> StepModule:

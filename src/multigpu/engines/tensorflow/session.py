@@ -206,13 +206,8 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
     graphs = trainer.graphs
     places = {node.name: devices.place(node.device) for node in graphs.nodes} if graphs else {}
     tables = frozenset(v.name for v in context.model.variables if v.kind == "embedding")
-    names = Names(
-        run.devices,
-        context.placement.variables != "replica",
-        run.execution == "xla",
-        tables,
-        places,
-    )
+    pulls, fused = context.placement.variables != "replica", run.execution == "xla"
+    names = Names(run.devices, pulls, fused, tables, places)
     missing: Missing = {}
     if run.execution == "eager":
         why = "eager operations carry no names of their scopes"

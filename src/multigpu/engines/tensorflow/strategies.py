@@ -176,14 +176,8 @@ class StrategyTrainer(Trainer):
                 if variable.device not in self.numbers:
                     self.numbers[variable.device] = tf.identity(hyper)
                 with tf.name_scope(f"update/{name}/"):
-                    rules.apply(
-                        self.context.rule,
-                        variable,
-                        list(slots),
-                        gradient,
-                        self.numbers[variable.device],
-                        self.locking,
-                    )
+                    rule, numbers = self.context.rule, self.numbers[variable.device]
+                    rules.apply(rule, variable, list(slots), gradient, numbers, self.locking)
 
             slots = [plain(slot) for slot in self.slots[name]]
             strategy.extended.update(self.held[name], update, args=(gradient, *slots), group=False)

@@ -269,11 +269,5 @@ def _profile_start(space: Any) -> int:
         for plane in space.planes
         for stat in plane.stats
     )
-    return next(
-        (
-            int(stat.uint64_value or stat.int64_value)
-            for name, stat in named
-            if name == "profile_start_time"
-        ),
-        0,
-    )
+    starts = (stat for name, stat in named if name == "profile_start_time")
+    return next((int(stat.uint64_value or stat.int64_value) for stat in starts), 0)

@@ -177,15 +177,9 @@ class ScheduledTrainer(Trainer):
         made = []
         for index, stretch in zip(self.mine, self.stretches, strict=True):
             came = borders[index - 1] if index else (begin,)
-            stage = CountedStage(
-                stretch,
-                index,
-                len(self.stages),
-                self.device.torch,
-                input_args=came,
-                output_args=borders[index],
-                group=self.sharing.group,
-            )
+            tensors: dict[str, Any] = {"input_args": came, "output_args": borders[index]}
+            count, device, group = len(self.stages), self.device.torch, self.sharing.group
+            stage = CountedStage(stretch, index, count, device, **tensors, group=group)
             stage.wire = self.wire
             made.append(stage)
         name = self.context.run.pipeline_schedule

@@ -119,13 +119,8 @@ class Store(ABC):
 
     def initial(self, member: Assigned, rank: int) -> Tensor:
         index = [v.name for v in self.context.model.variables].index(member.variable.name)
-        return initial_value(
-            member.variable,
-            index,
-            self.context.run.seed,
-            self.devices.of(rank).torch,
-            self.devices.dtype,
-        )
+        seed, device = self.context.run.seed, self.devices.of(rank).torch
+        return initial_value(member.variable, index, seed, device, self.devices.dtype)
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
         """Send what devices hold to the replicas. ids: of each replica in this process."""

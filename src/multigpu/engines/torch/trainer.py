@@ -59,14 +59,8 @@ def open_context(
     if run.processes == "one":
         devices = Devices([Device(run, each, threads) for each in range(run.devices)])
         return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
-    return Context(
-        run,
-        Devices([Device(run, rank, threads)]),
-        Wire(rank, run.devices),
-        capacity,
-        shared,
-        timeout_s,
-    )
+    own = Devices([Device(run, rank, threads)])
+    return Context(run, own, Wire(rank, run.devices), capacity, shared, timeout_s)
 
 
 def open_rank(opening: Opening, capacity: dict[str, int]) -> Context:

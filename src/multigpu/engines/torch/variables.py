@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -151,13 +152,8 @@ def make_optimizer(
             fused=fused,
             capturable=capturable and parameters[0].is_cuda,
         )
-    return torch.optim.SGD(
-        parameters,
-        lr=rule.rate,
-        momentum=rule.momentum,
-        weight_decay=rule.weight_decay,
-        fused=fused,
-    )
+    rest: dict[str, Any] = {"momentum": rule.momentum, "weight_decay": rule.weight_decay}
+    return torch.optim.SGD(parameters, lr=rule.rate, fused=fused, **rest)
 
 
 def distances(

@@ -100,14 +100,9 @@ def check_run(run: Run, cluster: Cluster) -> None:
 
 
 def _interface_of(address: str) -> str | None:
-    return next(
-        (
-            name
-            for name, found in psutil.net_if_addrs().items()
-            if any(one.address == address for one in found)
-        ),
-        None,
-    )
+    every = psutil.net_if_addrs().items()
+    named = (name for name, own in every if any(one.address == address for one in own))
+    return next(named, None)
 
 
 def link_speed(address: str) -> str:

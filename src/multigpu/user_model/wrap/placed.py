@@ -260,14 +260,9 @@ def laid_together(parameters: list[nn.Parameter]) -> Tensor:
 
 def of_piece(parameter: DTensor, piece: Tensor) -> DTensor:
     """A rank's piece of something of a parameter's shape, as the sharded tensor that it is of."""
-    return DTensor.from_local(
-        piece.detach(),
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
+    whole: dict[str, Any] = {"shape": parameter.shape, "stride": parameter.stride()}
+    layout = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(piece.detach(), *layout, run_check=False, **whole)
 
 
 def shard_like(parameter: DTensor, value: Tensor) -> Tensor:

@@ -88,13 +88,8 @@ class Convolution(Window):
         spared = (
             max(0, flops - flops * LEAST_PRODUCTS // prod(self.sides)) if self.stride == 1 else 0
         )
-        return Trace(
-            output,
-            (weight, bias) if self.bias else (weight,),
-            flops,
-            self.passes(shape, output),
-            spared,
-        )
+        variables = (weight, bias) if self.bias else (weight,)
+        return Trace(output, variables, flops, self.passes(shape, output), spared)
 
 
 @dataclass(frozen=True)

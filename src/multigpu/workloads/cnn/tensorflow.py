@@ -91,13 +91,8 @@ class Pass:
         return self.axes((top, bottom), (left, right), (0, 0), (0, 0))
 
     def conv(self, layer: L.Convolution, shape: net.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        y = tf.nn.conv2d(
-            x,
-            self.value(f"{name}.weight"),
-            layer.stride,
-            self.padding(layer, shape),
-            data_format=self.format,
-        )
+        kernel, pads = self.value(f"{name}.weight"), self.padding(layer, shape)
+        y = tf.nn.conv2d(x, kernel, layer.stride, pads, data_format=self.format)
         if layer.bias:
             return tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
         return y

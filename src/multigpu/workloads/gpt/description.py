@@ -111,15 +111,8 @@ def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
     """
     n, vocabulary = config.width, config.vocabulary
     passed = {"rows": length * n}
-    found = [
-        Section(
-            "embedding",
-            ("table", "positions"),
-            (),
-            {"embedded": passed, "shared_table": {"once": vocabulary * n}},
-            {"rows": 0},
-        )
-    ]
+    looked_up = {"embedded": passed, "shared_table": {"once": vocabulary * n}}
+    found = [Section("embedding", ("table", "positions"), (), looked_up, {"rows": 0})]
     below = "embedded"
     for layer in range(config.layers):
         own = block_variables(config, layer)

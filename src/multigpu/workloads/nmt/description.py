@@ -82,14 +82,8 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
         for cell in config.cell_names(stack):
             found.append(Variable(f"{cell}_kernel", (2, 4 * n, n), "kernel", uniform(2 * n, 4 * n)))
             found.append(Variable(f"{cell}_bias", (4 * n,), "bias", Init("constant", 0.0)))
-    found.append(
-        Variable(
-            "projection",
-            (n, config.target_vocabulary),
-            "projection",
-            uniform(n, config.target_vocabulary),
-        )
-    )
+    shape = n, config.target_vocabulary
+    found.append(Variable("projection", shape, "projection", uniform(*shape)))
     return tuple(found)
 
 

@@ -132,15 +132,8 @@ def held_out_loss(
     total, terms = 0.0, 0
     for start in range(0, len(order), TOGETHER):
         places = order[start : start + TOGETHER]
-        total += float(
-            module(
-                _batch(
-                    [sources[place] for place in places],
-                    [targets[place] for place in places],
-                    device,
-                )
-            )
-        )
+        asked, wanted = ([side[place] for place in places] for side in (sources, targets))
+        total += float(module(_batch(asked, wanted, device)))
         terms += sum(len(targets[place]) + 1 for place in places)
     return total / terms
 
