@@ -169,7 +169,7 @@ def measure_part(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Measure the parts asked for; returns the exit code, 2 for bad input."""
-    parser = Parser(prog="between_hosts", description=__doc__)
+    parser = Parser(prog="between_hosts", description=__doc__.partition("\n\n")[0])
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     parser.add_argument("--budget-s", type=seconds, default=900.0, help="seconds (default: 900)")
     parser.add_argument("--repeats", type=count(), default=1, help="of every Run (default: 1)")

@@ -212,7 +212,7 @@ def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the check; returns the exit code, 2 for bad input."""
-    parser = Parser(prog="interference", description=__doc__)
+    parser = Parser(prog="interference", description=__doc__.partition("\n\n")[0])
     for option, default, text in (
         ("--rounds", 2, "each alone first and then side by side"),
         ("--repeats", 3, "of every Run, in each half of a round"),

@@ -203,7 +203,7 @@ class Actors:
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run what has no Record yet; returns the exit code, 1 if a run failed and 2 for bad input."""
-    parser = Parser(prog="over_ray", description=__doc__)
+    parser = Parser(prog="over_ray", description=__doc__.partition("\n\n")[0])
     parser.add_argument("--budget-s", type=seconds, help="seconds to spend")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_records(parser, paths.SYNCHRONY)

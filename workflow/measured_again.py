@@ -142,7 +142,7 @@ def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, fl
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Measure the sample; returns the exit code: 1 if one differs, 2 for bad input."""
-    parser = Parser(prog="measured_again", description=__doc__)
+    parser = Parser(prog="measured_again", description=__doc__.partition("\n\n")[0])
     parser.add_argument("number", type=count(), help="of Records")
     parser.add_argument("--records", type=Path, default=paths.DATA, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
