@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks import interference
-from benchmarks.interference import (
-    ALLOWED,
-    MOST_REPEATS,
-    SLOTS,
-    check_interference,
-    interference_table,
-    main,
-    repeat_of,
-)
+from benchmarks.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
 
 from multigpu.analysis.statistics import mean_interval
 from multigpu.build import build_run
@@ -102,7 +94,7 @@ def test_the_committed_check_shows_what_may_share() -> None:
     """The kinds that share by default are those, and only those, that the Records of the check
     allow.
     """
-    found, shown = interference_table(RecordStore(INTERFERENCE)), set()
+    found, shown = interference.interference_table(RecordStore(INTERFERENCE)), set()
     job = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "batch_size": 4}
     for key, own in found.groupby(["machine", "framework", "execution", "devices", "lanes"]):
         low, high = (
@@ -112,7 +104,7 @@ def test_the_committed_check_shows_what_may_share() -> None:
         )
         _, framework, execution, devices, _ = key
         run = build_run(**job, framework=framework, execution=execution, devices=devices)
-        assert undisturbed(run) is bool(high <= ALLOWED), (key, low, high)
+        assert undisturbed(run) is bool(high <= interference.ALLOWED), (key, low, high)
         shown.add((framework, execution.removeprefix("compiled_"), devices))
     assert shown
     for execution, devices in product(
