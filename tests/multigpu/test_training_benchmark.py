@@ -1,50 +1,94 @@
-"""The benchmark of ways of training one job, small, on a CPU."""
+"""The benchmark of ways of training one job, small, on CPUs."""
 
-import sys
+import os
+import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
-from benchmarks.training import JOBS, WAYS, main, run_of
+from training import Comparison, main
+from training_jobs import FURTHER, JOBS, WAYS, run_of
+from training_ways import Prepared, prepared
+
+from multigpu.spec.run import Run
+
+SLOW_S, NEVER, DIES = 0.1, 1, 2
 
 
-def test_ways_are_timed_in_turn_and_each_round_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+def planted(run: Run, way: str, rank: int, shared: Path) -> Prepared:
+    """Prepare as ever, or what is slow; with these batches what is never ready, or ends."""
+    if run.batch_size == NEVER:
+        time.sleep(60)
+    if run.batch_size == DIES:
+        os._exit(3)
+    ready = prepared(run, way, rank, shared)
+
+    def slow(number: int) -> Any:
+        time.sleep(SLOW_S)
+        return ready.step(number)
+
+    return replace(ready, step=slow) if way == "ours-slow" else ready
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "ways"), [(1, ("plain", "ours", "ours-slow")), (2, WAYS[:2])])
+def test_ways_on_one_process_and_two_are_timed_in_turn_and_train_the_same(
+    devices: int, ways: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new" / "rounds.csv"
-    common, batch, best = JOBS["small"]
-    monkeypatch.setitem(JOBS, "small", ({**common, "model": "resnet_tiny"}, batch, best))
-    words = [
-        "--batch",
-        "2",
-        "--ways",
-        "plain",
-        "ours",
-        "captured",
-        "--rounds",
-        "2",
-        "--window-s",
-        "0.1",
-        "--out",
-        str(path),
-    ]
-    monkeypatch.setattr(sys, "argv", ["training.py", *words])
-    main()
-    said, rows = capsys.readouterr().out, pd.read_csv(path)
-    assert rows[["way", "round"]].to_numpy().tolist() == [
-        ["plain", 0],
-        ["ours", 0],
-        ["plain", 1],
-        ["ours", 1],
-    ]
-    assert "small captured         is left out: execution 'captured' is a CUDA graph" in said
-    assert (
-        (rows["units_per_s"] > 0).all()
-        and (rows["steps"] % 5 == 0).all()
-        and rows["spent_s"].nunique() == 1
-    )
-    assert rows.groupby("round")["loss"].nunique().max() <= 2 and rows["commit"].notna().all()
-    for job, way in product(JOBS, WAYS):
-        if JOBS[job][0].get("device_type") != "cpu" or way != "captured":
-            assert (run_of(job, 8, way).batch_size, run_of(job, 8, way).devices) == (8, 1)
+    # in fp64 ways of one computation agree to the end
+    common = {**JOBS["small"].common, "model": "resnet_tiny", "precision": "fp64"}
+    job = replace(JOBS["small"], common=common, others={"ours-slow": {}})
+    monkeypatch.setitem(JOBS, "small", job)
+    monkeypatch.setattr("training.FURTHER", ("ours-slow",))
+    words = f"--batch 8 --rounds 2 --window-s 0.1 --devices {devices} --ways captured"
+    main([*words.split(), *ways, "--out", str(path)], planted)
+    rows = pd.read_csv(path)
+    refused, timed = rows[rows["why"].notna()], rows[rows["why"].isna()]
+    assert refused["way"].tolist() == ["captured"] and "CUDA graph" in refused["why"].item()
+    assert list(zip(timed["round"], timed["way"], strict=True)) == list(product((0, 1), ways))
+    # the rate is of all devices, and all ways have trained on the same
+    units = timed["units_per_s"] * timed["wall_s"] / timed["steps"]
+    assert units.to_numpy() == pytest.approx(8 * devices, rel=1e-2)
+    assert timed["warm_loss"].to_numpy() == pytest.approx(timed["warm_loss"].iloc[0], rel=1e-6)
+    assert (rows["devices"] == devices).all() and rows["commit"].notna().all()
+    ratios = timed.groupby("way")["over_plain"]
+    assert (ratios.get_group("plain") == 1).all() and ratios.count().eq(2).all()
+    if devices == 1:
+        assert (ratios.get_group("ours-slow") < 0.8 * ratios.get_group("ours").mean()).all()
+
+
+def test_ways_that_are_not_ready_in_time_or_end_have_a_row_that_says_so() -> None:
+    for batch, why in ((NEVER, "it was not ready after 2 s more"), (DIES, "exit code 3")):
+        began = time.monotonic()
+        comparison = Comparison("small", batch, 1, began + (2 if batch == NEVER else 60), planted)
+        assert why in comparison.run(["tensorflow"], 1, 0.1)["why"].item()
+        assert time.monotonic() - began < 50
+
+
+def test_a_way_that_fails_in_a_round_stops_no_other_and_a_budget_keeps_what_was_measured() -> None:
+    def fails(window_s: float, seconds: float) -> dict[str, Any]:
+        raise ValueError("planted")
+
+    def works(window_s: float, seconds: float) -> dict[str, Any]:
+        comparison.until -= 10  # of 25: a fourth window would begin too late
+        return {"units_per_s": 1.0, "steps": 3}
+
+    comparison = Comparison("small", 8, 1, time.monotonic() + 25, planted)
+    for name, timed in (("ours", fails), ("plain", works)):
+        way = SimpleNamespace(name=name, told={}, step_s=1.0, timed=timed, end=lambda: None)
+        comparison.ready.append(way)
+    rows = comparison.run([], 9, 0.1)
+    assert rows["way"].tolist() == ["ours", "plain", "plain", "plain"]
+    assert rows["why"].iloc[0] == "failed in round 0: planted"
+
+
+def test_each_way_of_each_job_is_a_run_that_can_be_measured() -> None:
+    for (job, known), way, devices in product(JOBS.items(), WAYS + FURTHER, (1, 2)):
+        if way in (*WAYS, *known.others) and (job, way) != ("small", "captured"):
+            run = run_of(job, known.batches[0], way, devices)
+            assert (run.batch_size, run.devices) == (known.batches[0], devices)

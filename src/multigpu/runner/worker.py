@@ -24,11 +24,30 @@ from multigpu.machine.machine import confine
 from multigpu.runner.experiment import Trial
 from multigpu.runner.plan import Plan
 from multigpu.runner.program import Program, run_program
+from multigpu.spec.run import Run
 
 LONG = timedelta(days=7)
 # after its own failure a replica waits so long for the others' votes before it calls the launch
 # stuck
 PATIENCE_S = 10.0
+
+
+def join_group(run: Run, rank: int, store: dist.Store) -> None:
+    """Make this process replica `rank` of the Run's default group, on the device that is its own.
+    store: where the group's processes meet, and nothing else.
+    """
+    cuda = run.device_type == "cuda"
+    mine = local_device(run, rank)
+    if cuda:
+        torch.cuda.set_device(mine)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        store=store,
+        rank=rank,
+        world_size=run.devices,
+        timeout=timedelta(seconds=600),
+        device_id=torch.device("cuda", mine) if cuda else None,
+    )
 
 
 class Worker(Program):
@@ -78,18 +97,7 @@ class Worker(Program):
         self.group_devices, self.groups_made = run.chosen_devices, self.groups_made + 1
         if self.rank >= run.devices:
             return
-        cuda = run.device_type == "cuda"
-        mine = local_device(run, self.rank)
-        if cuda:
-            torch.cuda.set_device(mine)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=dist.PrefixStore(f"group{self.groups_made}", self.store),
-            rank=self.rank,
-            world_size=run.devices,
-            timeout=timedelta(seconds=600),
-            device_id=torch.device("cuda", mine) if cuda else None,
-        )
+        join_group(run, self.rank, dist.PrefixStore(f"group{self.groups_made}", self.store))
 
     def _leave_group(self) -> None:
         self.group_devices = ()
