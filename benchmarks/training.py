@@ -110,8 +110,8 @@ class Comparison:
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(days=1)
         )
         with ExitStack() as closing:
-            closing.callback(lambda: [way.end() for way in self.ready])
             memory = closing.enter_context(memory_folder())
+            closing.callback(lambda: [way.end() for way in self.ready])
             for name in ways:
                 reserved_s = (len(self.ready) + 1) * rounds * ROUND_S * window_s
                 shared = memory / name

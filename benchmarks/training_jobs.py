@@ -109,14 +109,13 @@ JOBS: dict[str, Job] = {
 
 WAYS = ("plain", "ours", "reduce-overhead", "compile", "captured", "tensorflow")
 """In the order in which they prepare. "plain" has autocast, cuDNN's LSTM (nn.LSTM), images with
-channels last and a fused update; on several devices it is DistributedDataParallel, around which
-"reduce-overhead" and "compile" put torch.compile. "captured" is this project's graph of the
-library's kernels, "tensorflow" one process: XLA on one device (one traced function for the
-translator), MirroredStrategy on several.
+channels last and a fused update; on several devices it is DistributedDataParallel, with
+torch.compile around it ("compile") or inside it ("reduce-overhead"). "captured" is this project's
+graph of the library's kernels, "tensorflow" one process: XLA on one device (one traced function
+for the translator), MirroredStrategy on several.
 """
 FURTHER = tuple(dict.fromkeys(way for job in JOBS.values() for way in job.others))
-COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
-BY_HAND = ("plain", *COMPILED)
+BY_HAND = ("plain", "compile", "reduce-overhead")
 """Ways whose step is written as a user of PyTorch writes it."""
 
 MOST_STEPS = 200_000

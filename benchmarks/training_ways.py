@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from training_jobs import BY_HAND, COMPILED
+from training_jobs import BY_HAND
 
 from multigpu.engines.common.session import open_session
 from multigpu.engines.common.timing import run_window
@@ -72,16 +72,20 @@ def prepared(run: Run, way: str, rank: int, shared: Path) -> Prepared:
     if hasattr(module, "recurrence"):  # torch.compile leaves nn.LSTM to cuDNN, too
         module.recurrence = torch.compiler.disable(module.recurrence)
     call = module
+    if way == "reduce-overhead":
+        # inside DistributedDataParallel: around it, the compiler cuts the model at its buckets and
+        # takes the pieces' running statistics for inputs that change, which no CUDA graph may have
+        call = torch.compile(call, mode=way)
     if several:
-        # running statistics stay each replica's own, as in all other ways: a broadcast before each
-        # step would take time
         with warnings.catch_warnings():  # newer releases deprecate it and have nothing else yet
             warnings.simplefilter("ignore", FutureWarning)
+            # running statistics stay each replica's own, as in all other ways: a broadcast before
+            # each step would take time
             call = DistributedDataParallel(
-                module, broadcast_buffers=False, gradient_as_bucket_view=True
+                call, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-    if way in COMPILED:
-        call = torch.compile(call, mode=COMPILED[way])
+    if way == "compile":
+        call = torch.compile(call)
     optimizer = make_optimizer(optimizer_of(run), list(module.parameters()))
 
     def step(number: int) -> Any:
@@ -210,7 +214,7 @@ class Way:
                 rank = self.pipes.index(pipe)
                 try:
                     said[rank] = pipe.recv()
-                except EOFError:
+                except (EOFError, OSError):
                     self.processes[rank].join()
                     code = self.processes[rank].exitcode
                     raise ValueError(f"its process ended with exit code {code}") from None
