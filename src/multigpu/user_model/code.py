@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import inspect
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.util import resolve_name
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from multigpu.paths import is_own
 from multigpu.workloads.own.job import Job
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -69,7 +69,7 @@ def _imported(text: str, package: str, met: set[int]) -> Iterator[str]:
 def _whole(module: ModuleType, met: set[int]) -> Iterator[str]:
     """The text of a module of the author's and of what it imports, each once; nothing of others."""
     file = getattr(module, "__file__", None)
-    if id(module) in met or not file or not _is_the_authors(module.__name__, Path(file)):
+    if id(module) in met or not file or not file.endswith(".py") or not is_own(file):
         return
     met.add(id(module))
     text = Path(file).read_text(errors="replace")
@@ -80,17 +80,6 @@ def _whole(module: ModuleType, met: set[int]) -> Iterator[str]:
 def _home(value: Any) -> str:
     """The name of the module that defines a class or function; "" of anything else."""
     return value.__module__ or "" if isinstance(value, type | FunctionType) else ""
-
-
-def _is_the_authors(name: str, file: Path) -> bool:
-    """Whether a module is neither Python's, nor installed, nor of this package."""
-    if name.partition(".")[0] in ("multigpu", "multigpu_study") or file.suffix != ".py":
-        return False
-    installed = {
-        sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
-    }
-    inside = any(file.is_relative_to(place) for place in installed)
-    return not inside and not {"site-packages", "dist-packages"} & set(file.parts)
 
 
 def _texts(part: Any, met: set[int]) -> Iterator[str]:

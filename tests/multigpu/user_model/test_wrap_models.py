@@ -1,5 +1,6 @@
 """Models of others, odd batches and wrong arguments under `multigpu.wrap`, in one process."""
 
+import copy
 import os
 import re
 import subprocess
@@ -302,11 +303,18 @@ def test_a_resnet_of_torchvision_trains() -> None:
         pytest.skip(f"no torchvision: {error}")
     torch.manual_seed(0)
     model = torchvision.models.resnet18(num_classes=3)
+    plain = copy.deepcopy(model)
     assert len(blocks_of(model, None)) == 8
     generator = torch.Generator().manual_seed(0)
     given = (torch.randn(6, 3, 32, 32, generator=generator), torch.arange(6) % 3)
-    losses = losses_of(model, nn.CrossEntropyLoss(), [given] * 4)
-    assert losses[3] < losses[0]
+    updates, wanted = momentum(plain.parameters()), []
+    for _ in range(4):
+        updates.zero_grad()
+        loss = nn.functional.cross_entropy(plain(given[0]), given[1])
+        loss.backward()
+        updates.step()
+        wanted.append(loss.item())
+    assert losses_of(model, nn.CrossEntropyLoss(), [given] * 4) == pytest.approx(wanted, rel=1e-5)
 
 
 def started(count: int, *arguments: str) -> str:
