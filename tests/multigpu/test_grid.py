@@ -23,7 +23,7 @@ from multigpu.report.batch_rows import read_tasks
 from multigpu.runner.point import START_S
 from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
-from tests.refusals import refused
+from tests.refusals import cases_beside, refused
 
 COUNTS = [1, 2, 3, 4, 8]
 
@@ -258,40 +258,7 @@ def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(re
     ("text", "sentence"),
     [
         (None, "points.yaml cannot be read: No such file"),
-        ("", "is empty: it needs a list of points"),
-        ("- {a: [1}", "is no YAML"),
-        ("- {batch_size: 1, batch_size: 2}", "'batch_size' stands twice"),
-        ("rows: []", "'rows' stands beside question, common and points"),
-        (
-            f"- {{{SMALL}, batch_size: 2}}\n- {{{SMALL}, batch_sise: 2}}",
-            "point 2: unknown field 'batch_sise': did you mean 'batch_size'?",
-        ),
-        (
-            f"- {{{SMALL}, batch_size: two}}",
-            "point 1: batch_size = 'two': input should be a valid integer",
-        ),
-        (f"- {{{SMALL}, batch_size: 2, repeats: 0}}", "point 1: repeats = 0: "),
-        (
-            f"- {{{SMALL}, batch_size: 2, devices: all}}",
-            "devices = 'all' is no number: give one, a list, or one of each",
-        ),
-        (
-            f"- {{{SMALL}, batch_size: 2, without: [{{device: 2}}]}}",
-            "'device' of a filter is no field of a Run",
-        ),
-        (
-            f"- {{{SMALL}, batch_size: 2, when: full_moon}}",
-            "point 1: when = 'full_moon' is not known: choose among tensorflow_here",
-        ),
-        (
-            f"- {{{SMALL}, batch_size: 2, cost: much}}",
-            "point 1: cost = 'much' is not known: choose among ladder",
-        ),
-        (
-            f"- {{{SMALL}, batch_size: default}}",
-            "model 'nmt_tiny' names no batch of its own: write a number",
-        ),
-        (f"- {{{SMALL}, job: 3}}", "job = 3 is no list of fields"),
+        *cases_beside(__file__, "refused_points.csv"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(
@@ -299,6 +266,6 @@ def test_what_cannot_be_is_said_in_one_sentence(
 ) -> None:
     path = tmp_path / "points.yaml"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text.replace("SMALL", SMALL))
     said = refused(".", read_rows, path, [1])
     assert sentence in said and str(path) in said

@@ -14,7 +14,6 @@ from multigpu.placements.row import Engine, Placement
 from multigpu.spec.rules.engines import refusal
 from tests.refusals import refused
 
-GRAPH = {"execution": "captured", "device_type": "cuda"}
 CNN = {
     "workload": "cnn",
     "model": "resnet_tiny",
@@ -69,64 +68,6 @@ def test_small_gradients_travel_together_and_large_ones_alone() -> None:
         "all_reduce": 3 * 117 * 4,
     }
     assert spec_bytes(parts, sizes, 4, 1) == {}
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (
-            {"placement": "replicated_ring", "all_reduce_spec": "library"},
-            "or choose 'replicated_allreduce'",
-        ),
-        ({"placement": "ddp", "all_reduce_spec": "library"}, "leave it out with placement 'ddp'"),
-        (
-            {"placement": "replicated_allreduce", "all_reduce_spec": "library", "processes": "one"},
-            "with a process a device",
-        ),
-        (
-            GRAPH | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"},
-            "names 'ring', which runs kernel by kernel only",
-        ),
-        (
-            {"placement": "replicated_copy", "wire_dtype": "bf16"},
-            "leave it out with placement 'replicated_copy'",
-        ),
-        ({"placement": "exp2", "wire_dtype": "fp16"}, "leave it out with placement 'exp2'"),
-        ({"placement": "ddp", "micro_sync": "each"}, "has no meaning without micro_steps"),
-        ({"placement": "ddp", "micro_steps": 64}, "rows, which cannot be cut into micro_steps 64"),
-        ({"placement": "exp4", "micro_steps": 2, "processes": "one"}, "with processes 'one'"),
-        (
-            {"placement": "exp4", "micro_steps": 2, "micro_sync": "each"},
-            "has them pushed to one home, once a step",
-        ),
-        ({"placement": "independent", "micro_steps": 2, "micro_sync": "each"}, "merges none"),
-        (
-            GRAPH
-            | {"placement": "ddp", "micro_steps": 2, "micro_sync": "each"}
-            | {"bucket_update": "in_backward"},
-            "would update it each time",
-        ),
-        (
-            {"placement": "ddp", "loss_scale": 128},
-            "loss_scale 128 has no meaning for precision 'fp32'",
-        ),
-        (GRAPH | {"placement": "zero2", "bucket_send": "grouped"}, "or choose 'ddp'"),
-        ({"placement": "exp2", "precision": "fp16"}, "not 'exp2'"),
-        (
-            {
-                "placement": "make_parallel",
-                "workload": "stacks",
-                "model": "mlp_tiny",
-                "processes": "one",
-            },
-            "choose an image model",
-        ),
-    ],
-)
-def test_runs_that_cannot_be_are_refused_in_one_sentence(
-    fields: dict[str, object], words: str
-) -> None:
-    refused(words, build_run, **CNN | fields)
 
 
 def test_what_is_left_out_leaves_the_key_as_it_was() -> None:
