@@ -184,8 +184,8 @@ class OwnStep(StepModule):
                 [(self.variables[name], value) for name, value in given.items()]
             ) as scope,
         ):
-            given = put_together(self.structure, batch)
-            found = loss_of(self.job, self.model, self.loss_function, given, self.form.dtype)
+            whole = put_together(self.structure, batch)
+            found = loss_of(self.job, self.model, self.loss_function, whole, self.form.dtype)
         after = {name: scope.get_current_value(self.variables[name]) for name in statistics}
         changed = {
             name: tf.cast(value, statistics[name].dtype)
