@@ -14,6 +14,7 @@ import pytest
 
 from multigpu.cli.main import main
 from multigpu.user_model.script_trace import PARTS, explain_trace, told
+from tests.patience import slowness
 
 KERNEL, NCCL = (
     "void at::native::gemm_kernel<float>(float)",
@@ -344,7 +345,7 @@ def test_63_mb_are_read_in_5_s_of_this_process(tmp_path: Path) -> None:
     begun = time.process_time()
     found = explain_trace([path])
     took = time.process_time() - begun
-    assert took * 63e6 / size < 5, took
+    assert took * 63e6 / size < 5 * slowness(), took
     assert found.mean["computing"] == pytest.approx(0.2, abs=0.01)
 
 
