@@ -97,7 +97,9 @@ class TopK:
         buffer.zero_()
         for message in whole.view(self.wire.replicas, -1):
             values, places = message.split([count * buffer.element_size(), count * PLACE_BYTES])
-            buffer.index_add_(0, places.view(torch.int32), values.view(buffer.dtype))
+            # views of wider numbers begin at multiples of their bytes, which a message need not
+            numbers = values.clone().view(buffer.dtype)
+            buffer.index_add_(0, places.clone().view(torch.int32), numbers)
         return buffer.div_(self.wire.replicas)
 
 
