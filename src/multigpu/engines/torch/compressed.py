@@ -5,7 +5,6 @@ What a step leaves out is added to the gradients of the next one (error feedback
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.futures import Future
@@ -74,7 +73,7 @@ class TopK:
             chosen.append(self._largest(parameter, buffer[start:end]) + start)
             start = end
         places = torch.cat(chosen)
-        own = torch.cat([bytes_of(buffer[places]), bytes_of(places.int())])
+        own = torch.cat([each.view(torch.uint8) for each in (buffer[places], places.int())])
         if self.counting:
             self.wire.counts["all_gather"] += own.nbytes
         whole = own.new_empty(self.wire.replicas * own.numel())
@@ -103,15 +102,10 @@ class TopK:
         return buffer.div_(self.wire.replicas)
 
 
-def bytes_of(numbers: Tensor) -> Tensor:
-    """Return the bytes of contiguous numbers, (numbers x bytes of one,) uint8."""
-    return numbers.view(torch.uint8)
-
-
 def compression_of(run: Run, wire: Wire) -> Compression | None:
     """Return how a Run's replicas compress gradients; None: they do not."""
-    if dist.is_initialized() and run.powersgd_rank is not None:
+    if run.powersgd_rank is not None:
         return PowerSgd(run.powersgd_rank, wire)
-    if dist.is_initialized() and run.top_k is not None:
+    if run.top_k is not None:
         return TopK(run.top_k, wire)
     return None
