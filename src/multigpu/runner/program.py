@@ -217,10 +217,12 @@ class Program:
         except DidNotTrain as error:
             self.refuse(index, ("failed", f"did not train: {error}"))
             return
+        told = [self.kind.told(item, measured)]
         if around:
+            told += around.disturbances
             measured = measured.model_copy(update={"flags": measured.flags + around.disturbances})
         self.write(item, "ok", "", measured, **({"surroundings": around} if around else {}))
-        self.journal.report("done", index=index, status="ok", told=self.kind.told(item, measured))
+        self.journal.report("done", index=index, status="ok", told=", ".join(told))
         self.kind.finished(item)
 
     def write(

@@ -153,13 +153,12 @@ def test_a_disturbed_run_is_flagged_and_measured_again_and_both_are_kept(
     monkeypatch.setenv("PYTHONPATH", PATHS)
     store = RecordStore(tmp_path)
     with started("while True: pass"):
-        summary = measure([Point(tiny(0), timeout_s=100.0)], store, progress=False)
+        bar = mock.Mock()
+        summary = measure([Point(tiny(0), timeout_s=100.0)], store, bar=bar)
+    assert "disturbed: others used" in bar.set_postfix_str.call_args_list[0].args[0], "at once"
     (record,) = store
     first, second = map(store.read, store.attempts(record.machine.name, record.key))
-    assert [one.attempt for one in (first, second)] == [
-        0,
-        1,
-    ] and first.launch_id != second.launch_id
+    assert (first.attempt, second.attempt) == (0, 1) and first.launch_id != second.launch_id
     assert first.measurement and any(
         flag.startswith("disturbed: others used ") for flag in first.measurement.flags
     )
