@@ -5,15 +5,17 @@ epilogue of the convolution before it, its scale, bias and ReLU in the prologue 
     python -m benchmarks.convolution_fusions --batch 64 256 --out data/benchmarks/fusions.csv
 
 Each convolution of the forward pass is timed by itself and with each fusion, and so is the pass
-over memory of this project's kernels that the fusion would save; all in bfloat16, channels last, as
+over memory of this project's kernels that the fusion would save; all in 16 bits, channels last, as
 CUDA graphs. A fusion pays where it takes less than the two that it joins. What cuDNN has no engine
-for says so. About two minutes for two batches.
+for says so: cuDNN 9.19 has none for any of these in bfloat16 on an H200. About half a minute for
+two batches and one number type.
 """
 
 import argparse
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from multigpu.workloads.cnn.torch_layers import Conv
 FUSIONS = {"statistics": (False, True), "prologue": (True, False), "both": (True, True)}
 """Fusion -> whether scale, bias and ReLU come before the convolution, and sums after it."""
 TIMES = 20  # calls of one window
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,15 @@ class Convolution:
     padding: tuple[int, int]
     normed: bool
 
-    def tensors(self) -> tuple[Tensor, Tensor]:
+    def tensors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Draw an input and weights."""
-        return images(*self.shape), images(self.filters, self.shape[1], *self.sides)
+        weights = (self.filters, self.shape[1], *self.sides)
+        return images(self.shape, dtype), images(weights, dtype) / weights[1] ** 0.5
 
 
-def images(*shape: int) -> Tensor:
-    """Draw numbers as convolutions read them: bfloat16, channels last."""
-    drawn = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+def images(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Draw numbers as convolutions read them: channels last."""
+    drawn = torch.randn(shape, device="cuda", dtype=dtype)
     return drawn.contiguous(memory_format=torch.channels_last)
 
 
@@ -87,7 +91,7 @@ def convolutions(model: str, batch: int, device: str = "cuda") -> Counter[Convol
     return found
 
 
-def fused(layer: Convolution, fusion: str, handle: Any) -> Callable[[], object]:
+def fused(layer: Convolution, dtype: torch.dtype, fusion: str, handle: Any) -> Callable[[], object]:
     """Return a call of cuDNN's fused convolution, once its sums have been compared with PyTorch's.
 
     Raises Exception: cuDNN has no engine for it, or gives something else.
@@ -95,18 +99,18 @@ def fused(layer: Convolution, fusion: str, handle: Any) -> Callable[[], object]:
     import cudnn
 
     prologue, epilogue = FUSIONS[fusion]
-    x, weights = layer.tensors()
-    scale, bias = (torch.rand(1, layer.shape[1], 1, 1, device="cuda").bfloat16() for _ in range(2))
+    x, weights = layer.tensors(dtype)
+    scale, bias = torch.rand(2, 1, layer.shape[1], 1, 1, device="cuda").to(dtype).unbind()
     windows = {"padding": list(layer.padding), "stride": list(layer.stride), "dilation": [1, 1]}
     given = F.relu(x * scale + bias) if prologue else x
     expected = F.conv2d(given, weights, None, layer.stride, layer.padding)
     y = torch.empty_like(expected)
     sums = [torch.zeros(1, layer.filters, 1, 1, device="cuda") for _ in range(2)]
-    number = cudnn.data_type
+    short = {torch.bfloat16: cudnn.data_type.BFLOAT16, torch.float16: cudnn.data_type.HALF}[dtype]
     graph = cudnn.pygraph(
-        io_data_type=number.BFLOAT16,
-        intermediate_data_type=number.FLOAT,
-        compute_data_type=number.FLOAT,
+        io_data_type=short,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
         handle=handle,
     )
     pack: dict[Any, Tensor] = {}
@@ -123,11 +127,11 @@ def fused(layer: Convolution, fusion: str, handle: Any) -> Callable[[], object]:
             name="relu", input=graph.bias(name="bias", input=image, bias=named(bias))
         )
     result = graph.conv_fprop(image=image, weight=named(weights), **windows)
-    result.set_output(True).set_data_type(number.BFLOAT16)
+    result.set_output(True).set_data_type(short)
     pack[result] = y
     if epilogue:
         for each, kept in zip(graph.genstats(name="sums", input=result), sums, strict=True):
-            each.set_output(True).set_data_type(number.FLOAT)
+            each.set_output(True).set_data_type(cudnn.data_type.FLOAT)
             pack[each] = kept
     graph.validate()
     graph.build_operation_graph()
@@ -149,9 +153,9 @@ def fused(layer: Convolution, fusion: str, handle: Any) -> Callable[[], object]:
     return call
 
 
-def alone(layer: Convolution) -> dict[str, Callable[[], object]]:
+def alone(layer: Convolution, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
     """Return calls of the library's convolution and of the passes beside it."""
-    x, weights = layer.tensors()
+    x, weights = layer.tensors(dtype)
     y = F.conv2d(x, weights, None, layer.stride, layer.padding)
     mean, variance = torch.zeros(2, layer.filters, device="cuda").unbind()
     arrivals = torch.zeros(layer.filters, dtype=torch.int32, device="cuda")
@@ -163,25 +167,25 @@ def alone(layer: Convolution) -> dict[str, Callable[[], object]]:
     }
 
 
-def timed(layer: Convolution, handle: Any) -> dict[str, Any]:
+def timed(layer: Convolution, dtype: torch.dtype, handle: Any) -> dict[str, Any]:
     """Time one convolution in all ways: milliseconds by name, or why there is none."""
     row: dict[str, Any] = {}
-    for name, call in alone(layer).items():
+    for name, call in alone(layer, dtype).items():
         row[name] = milliseconds([call] * TIMES, 5) / TIMES
     for fusion in FUSIONS:
         if FUSIONS[fusion][0] and not layer.normed:
             continue
         try:
-            row[fusion] = milliseconds([fused(layer, fusion, handle)] * TIMES, 5) / TIMES
+            row[fusion] = milliseconds([fused(layer, dtype, fusion, handle)] * TIMES, 5) / TIMES
         except Exception as error:  # cuDNN has classes of its own for each reason
-            row[f"{fusion}_not"] = " ".join(str(error).split())[:120] or type(error).__name__
+            row[f"{fusion}_not"] = " ".join(str(error).split())[:400] or type(error).__name__
     return row
 
 
 def gains(table: pd.DataFrame) -> pd.DataFrame:
     """Return what each fusion would save of a forward pass, ms, where it is taken only if it pays.
 
-    table: a row a convolution: batch, count, milliseconds of each way.
+    table: a row a convolution: number type, batch, count, milliseconds of each way.
     """
     apart = {
         "statistics": table["convolution"] + table["statistics_pass"],
@@ -195,13 +199,15 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
             if name in table
         }
     )
-    return saved.assign(batch=table["batch"]).groupby("batch").sum()
+    kinds = ["dtype", "batch"]
+    return saved.join(table[kinds]).groupby(kinds).sum()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet50_v1.5", help="an image model with batch norms")
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=[*DTYPES])
     parser.add_argument("--out", type=Path, help="the table of all convolutions, as CSV")
     options = parser.parse_args()
     if not torch.cuda.is_available() or library_instead(torch.device("cuda")):
@@ -211,12 +217,13 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     handle = cudnn.create_handle()
     rows: list[dict[str, Any]] = []
-    for batch in options.batch:
+    source = {"machine": this_machine().name, "commit": source_state()[0][:8]}
+    for dtype, batch in product(options.dtype, options.batch):
         for layer, count in convolutions(options.model, batch).items():
-            here = {"machine": this_machine().name, "commit": source_state()[0][:8], "batch": batch}
-            row = here | vars(layer) | {"count": count} | timed(layer, handle)
-            print({name: value for name, value in row.items() if name not in here}, flush=True)
-            rows.append(row)
+            here = {"dtype": dtype, "batch": batch} | vars(layer) | {"count": count}
+            row = here | timed(layer, DTYPES[dtype], handle)
+            print(row, flush=True)
+            rows.append(source | row)
             if options.out:
                 pd.DataFrame(rows).to_csv(options.out, index=False)
     print(gains(pd.DataFrame(rows)).round(3).to_string())

@@ -9,6 +9,7 @@ def test_a_fusion_saves_where_it_takes_less_than_what_it_joins_and_costs_nothing
 ):
     table = pd.DataFrame(
         {
+            "dtype": "float16",
             "batch": 64,
             "count": [3, 1, 2],
             "convolution": 1.0,
@@ -17,7 +18,7 @@ def test_a_fusion_saves_where_it_takes_less_than_what_it_joins_and_costs_nothing
             "statistics": [1.25, 1.75, None],  # pays, costs, cannot be
         }
     )
-    assert gains(table).loc[64].to_dict() == {"statistics": 0.75}
+    assert gains(table).loc["float16", 64].to_dict() == {"statistics": 0.75}
     counted = convolutions("resnet50_v1.5", 1, "cpu")
     assert sum(counted.values()) == 53
     # two of each of 16 blocks follow a norm of their own block
