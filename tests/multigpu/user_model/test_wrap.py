@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from multigpu import wrap
+from multigpu.user_model.wrap.placed import laid_together
 from tests.further import but
 from tests.multigpu.user_model.cases import (
     adamw,
@@ -117,13 +119,23 @@ def test_compiled_forms_are_one_process_on_the_global_batch(tmp_path: Path, case
     check(tmp_path, 2, [case])
 
 
+def test_parameters_laid_together_begin_where_compiled_code_expects_them() -> None:
+    """What was compiled for one module is used again for another whose memory begins elsewhere."""
+    modules = [tiny(rank) for rank in range(2)]
+    before = [parameter.detach().clone() for parameter in modules[1].parameters()]
+    laid_together([*modules[1].parameters()])
+    counter = CompileCounterWithBackend("eager")
+    for module in modules:
+        module.compile(backend=counter)
+        module(batch(0, 0, 2)[0])
+    assert counter.frame_count == 1
+    for parameter, value in zip(modules[1].parameters(), before, strict=True):
+        assert parameter.equal(value)
+        assert parameter.storage_offset() * parameter.element_size() % 16 == 0
+
+
 def part(
-    rank: int,
-    path: str,
-    placement: str,
-    steps: list[int],
-    rows: list[int],
-    again: bool,
+    rank: int, path: str, placement: str, steps: list[int], rows: list[int], again: bool
 ) -> dict[str, Any]:
     """Train some steps, from a file where it is there, and write it."""
     warnings.simplefilter("ignore")

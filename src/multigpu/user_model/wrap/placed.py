@@ -15,6 +15,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.engines.torch.blocks import blocks_of, check_held_once, check_ties, recompute
+from multigpu.engines.torch.variables import strided_view
+from multigpu.placements.traffic import laid_out
 from multigpu.user_model.wrap.group import Group
 from multigpu.user_model.wrap.settings import Settings
 
@@ -248,13 +250,17 @@ class Placed:
 
 
 def laid_together(parameters: list[nn.Parameter]) -> Tensor:
-    """Move parameters of one type into one flat tensor, which they are then views of."""
-    flat = torch.cat([parameter.data.reshape(-1) for parameter in parameters])
-    start = 0
-    for parameter in parameters:
-        end = start + parameter.numel()
-        parameter.data = flat[start:end].view(parameter.shape)
-        start = end
+    """Move parameters of one type into one flat tensor, which they are then views of.
+
+    Each begins at a multiple of 16 bytes: code compiled for parameters that do is used again for
+    these, since guards of `torch.compile` do not ask where memory begins.
+    """
+    first = parameters[0].data
+    sizes = [parameter.numel() for parameter in parameters]
+    starts, length = laid_out(sizes, first.element_size(), 1)
+    flat = first.new_zeros(length)
+    for parameter, start in zip(parameters, starts, strict=True):
+        parameter.data = strided_view(flat[start:], parameter).copy_(parameter.data)
     return flat
 
 

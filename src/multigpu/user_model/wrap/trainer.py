@@ -71,8 +71,8 @@ class ModelTrainer:
             recorder = None
             self.note(
                 "zero1 trains compiled, not captured: compiled and captured, a process of two ended"
-                " with SIGABRT (PyTorch 2.11, two H200s, once), which is not explained yet; choose"
-                " ddp, fsdp2, or captured alone"
+                " with SIGABRT (PyTorch 2.11, two H200s), and has not run since its probable cause"
+                " was mended; choose ddp, fsdp2, or captured alone"
             )
         capture = settings.captured and recorder is not None
         # all of it, DDP's buckets and NCCL's first calls too, belongs to the stream of the capture
