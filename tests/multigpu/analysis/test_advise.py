@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from multigpu import paths
 from multigpu.analysis.advise import Advice, advise, rankings
 from multigpu.analysis.advise_text import advised, sentences
+from multigpu.analysis.advise_text import as_text as advice_text
 from multigpu.analysis.compare import best_single, ratio_columns
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import (
@@ -96,6 +97,25 @@ def test_two_repeats_lead_five_only_where_they_are_surely_faster(faster: float, 
     records = [*often, *make_point(seldom, "ab", placement="ddp", devices=4)]
     found = advice_of(records, devices=4).best
     assert found is not None and found["placement"] == best
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"placement": "ddp", "top_k": 0.01, "warmup_steps": 5},
+        {"placement": "ddp", "powersgd_rank": 4, "warmup_steps": 5},
+        {"placement": "local_sgd"},
+    ],
+    ids=["top_k", "powersgd", "local_sgd"],
+)
+def test_what_trains_another_model_never_leads_however_fast(way: dict[str, object]) -> None:
+    five = [1e6, 1.004e6, 0.996e6, 1.003e6, 0.997e6]
+    other = make_point([3 * one for one in five], "vwxyz", devices=2, **way)
+    advice = advice_of([*make_point(five, placement="ddp", devices=2), *other], devices=2)
+    fastest, plain = (row for _, row in advice.ranked.iterrows())
+    assert other[0].key in fastest["keys"] and fastest["standing"] == "not the same training"
+    assert advice.best is not None and advice.best["keys"] == plain["keys"]
+    assert semantics(fastest).facts.words in advice_text(advice)
 
 
 @pytest.mark.parametrize(("faster", "best"), [(0.9, "exp4"), (1.02, "exp4"), (3, "ddp")])
