@@ -4,6 +4,7 @@ the others':
 torchrun --nproc-per-node 2 -m pytest -c /dev/null --noconftest
 tests/multigpu/engines/test_forms_gpu.py
 
+With `-m "not further"` as few of them as show every two of job, placement, form and way together.
 Without torchrun one GPU trains. Beside torch and pytest it needs NumPy, psutil and pydantic.
 """
 
@@ -12,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from multigpu.spec.rules.engines import refusal
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.sources import open_source
+from tests.further import parameters
 from tests.multigpu.ranks import RANK, RANKS, joined
 
 pytestmark = pytest.mark.gpu
@@ -70,19 +72,19 @@ def group() -> Iterator[None]:
         yield
 
 
-def divided() -> Iterator[Any]:
+def divided() -> Iterator[tuple[tuple[str, ...], Run]]:
     """One transformer over all GPUs: its stages by each schedule, and its matrices."""
     common = COMMON | {"batch_size": 4, "precision": "fp64", "workload": "gpt"}
     for schedule in (None, "1f1b", "interleaved") if RANKS > 1 else ():
         fields = {"placement": "pipeline", "pipeline_schedule": schedule, "micro_batches": RANKS}
         run = Run(**common | fields | {"model": "gpt_small"})
-        yield pytest.param(run, id=f"gpt-pipeline-{schedule or 'gpipe'}")
+        yield ("gpt", "pipeline", schedule or "gpipe"), run
     run = Run(**common | {"placement": "tensor_split", "model": "gpt_small"})
-    yield pytest.param(run, id="gpt-tensor_split")
+    yield ("gpt", "tensor_split"), run
 
 
-def cases() -> Iterator[Any]:
-    """Every placement in every form and way that a rule does not refuse."""
+def cases() -> Iterator[tuple[tuple[str, ...], Run]]:
+    """By its words, every placement in every form and way that a rule does not refuse."""
     for job, placement, form, way in [
         (job, placement, form, way)
         for job in JOBS
@@ -97,17 +99,16 @@ def cases() -> Iterator[Any]:
         if not more.get("reshard", True) and row.variables != "sharded":
             continue
         fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
-        run = Run(batch_size=4, precision="fp64", **fields)
-        yield pytest.param(run, id=f"{job}-{placement}-{form}-{way}")
+        yield (job, placement, form, way), Run(batch_size=4, precision="fp64", **fields)
     for way, send in product(("plain", "micro-each"), ("copied", "copied_small_last")):
         fields = JOBS["gpt"] | COMMON | WAYS[way] | {"placement": "ddp", "execution": "captured"}
         run = Run(batch_size=4, precision="fp64", bucket_send=send, bucket_mib=1, **fields)
-        yield pytest.param(run, id=f"gpt-ddp-captured-{way}-{send}")
+        yield ("gpt", "ddp", "captured", way, send), run
     for placement, form in product(ON_DEVICES, ("eager", "captured")):
         if not refusal(find_placement(placement), "torch", "per_device", form):
             fields = JOBS["cnn"] | COMMON | {"placement": placement, "execution": form}
             run = Run(batch_size=4, precision="fp64", **fields)
-            yield pytest.param(run, id=f"cnn-{placement}-{form}")
+            yield ("cnn", placement, form), run
 
 
 @cache
@@ -136,8 +137,16 @@ def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
     return (difference / update) ** 0.5
 
 
-@pytest.mark.parametrize("run", [*cases(), *divided()])
-def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
+CASES = [*cases(), *divided()]
+
+
+@pytest.mark.parametrize(
+    "case",
+    parameters(CASES, lambda case: set(combinations(case[0], 2))),
+    ids=["-".join(words) for words, _ in CASES],
+)
+def test_trains_as_plain_pytorch_on_all_batches(case: tuple[tuple[str, ...], Run]) -> None:
+    run = case[1]
     torch._dynamo.reset()
     source = open_source(run)
     context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
