@@ -57,6 +57,7 @@ DATA = [
 ]
 GIVEN = [
     ("measure --grid grid_of_dreams", ["unknown grid 'grid_of_dreams'", "headline"]),
+    ("measure --grid {here}/none.yaml", ["{here}/none.yaml cannot be read: No such file"]),
     (f"page {PAGE} {{here}}/out.ipynb measur=none", ["unknown parameter 'measur'"]),
     (f"page {PAGE} {{here}}/out.ipynb measure", ["are not of the form name=value"]),
     ("page {here}/list.json {here}/out.ipynb", ["{here}/list.json is no notebook"]),

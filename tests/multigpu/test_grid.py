@@ -44,6 +44,8 @@ def entry(seed: int, cost: float, launches: tuple[int, ...] = (0, 0, 1)) -> Plan
 def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
     planned = GRIDS[name](COUNTS)
     assert find_grid(name, COUNTS) == planned
+    if (file := grid_file(name)) is not None:
+        assert find_grid(str(file), COUNTS) == planned, "as a file of one's own"
     assert all(each.cost_s > 0 for each in planned)
     assert cost_s(planned) == pytest.approx(
         sum(each.cost_s * len(each.points()) for each in planned)

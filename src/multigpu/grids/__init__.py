@@ -127,15 +127,18 @@ def devices_here() -> list[int]:
 def find_grid(
     name: str, *asked: Any, grids: Mapping[str, Callable[..., Iterable[Planned]]] = GRIDS
 ) -> list[Any]:
-    """The grid of this name among those of a kind of experiment, or of several joined by commas as
-    one whose launches are shared; a ValueError names the known ones. asked: what makes a grid of
-    the kind; of Runs the numbers of devices.
+    """The grid of this name among those of a kind of experiment, of Runs also a file of one's own
+    (FILE.yaml), or several joined by commas as one whose launches are shared; a ValueError names
+    the known ones. asked: what makes a grid of the kind; of Runs the numbers of devices.
     """
     chosen = [one.strip() for one in name.split(",")]
+    own = {one: partial(grid, one) for one in chosen if one.endswith((".yaml", ".yml"))}
+    known = {**grids, **own} if grids is GRIDS else grids
     for one in chosen:
-        if one not in grids:
+        if one not in known:
+            files = ", a file FILE.yaml of points" if grids is GRIDS else ""
             raise ValueError(
-                f"unknown grid {one!r}: choose one of {', '.join(grids)}, or several joined by"
-                " commas"
+                f"unknown grid {one!r}: choose one of {', '.join(grids)}{files}, or several joined"
+                " by commas"
             )
-    return each_once(entry for one in chosen for entry in grids[one](*asked))
+    return each_once(entry for one in chosen for entry in known[one](*asked))
