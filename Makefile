@@ -44,7 +44,7 @@ test: $(READY) ## every kind of test: of many cases of one kind the few that sho
 	@$(BESIDE) -m "not alone and not further" || $(PYTEST) $(AGAIN) -m "not alone and not further"; others=$$?; \
 		$(PYTEST) -m "alone and not further" $(ALONE) || $(PYTEST) $(AGAIN) -m "alone and not further" $(ALONE) && exit $$others
 
-# What make test leaves out of many cases of a kind: those marked further, which with this variable are also all users' jobs and those that hang.
+# What make test leaves out of many cases of a kind: those marked further, which with this variable are also all users' jobs.
 jobs: export MULTIGPU_JOBS = all
 jobs: $(READY) ## the further cases of each kind: every job, hang, placement and page that make test leaves out
 	@$(BESIDE) -m "further and not alone" || $(PYTEST) $(AGAIN) -m "further and not alone"; others=$$?; \

@@ -37,7 +37,7 @@ if not Path("/dev/nvidiactl").exists():
 os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 SLOWEST = (Path(__file__).parent / "slowest.txt").read_text().split()
-"""Files of more than seven seconds, the longest first: they are begun first, so that all workers
+"""The slowest files, first those of `make jobs`: they are begun first, so that all workers
 end together. Others keep their order.
 """
 

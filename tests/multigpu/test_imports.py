@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from itertools import accumulate
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_each_part_imports_no_more_than_it_needs(stages: dict[str, Collection[st
     assert dict(zip(stages, lines, strict=True)) == dict.fromkeys(stages, "")
 
 
+@cache
 def modules_of(source: Path) -> dict[str, Path]:
     """Full name -> file of every module of the packages in a folder."""
     return {

@@ -276,7 +276,7 @@ def flat(path: Path) -> dict[Name, bytes]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(texts=TEXTS)
 def test_what_is_packed_comes_back_and_equal_records_are_equal_bytes(
     texts: dict[Name, bytes], tmp_path_factory

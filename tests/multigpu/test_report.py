@@ -17,6 +17,7 @@ from multigpu.report import site as report
 from multigpu.report.notebooks import execute_one
 from multigpu.report.site import ReportError, build_report, grids_page
 from tests.factory import make_record
+from tests.further import but
 from tests.refusals import refused
 
 SVG = (
@@ -141,19 +142,21 @@ def test_no_page_sends_a_request_or_tells_of_this_computer(site: Path) -> None:
     assert "<math" in (site / "method.html").read_text(), "formulas are MathML already"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("made", but(["planted"], ["planted", "executed"]))
 def test_two_builds_differ_in_nothing_but_their_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the front page, executed twice from the same Records."""
+    """Of the front page, planted or executed twice from the same Records."""
     monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
     (tmp_path / "figures").mkdir()
     front, found = paths.REPOSITORY / "notebooks" / "00-front.ipynb", []
     for folder in (tmp_path / "one", tmp_path / "other"):
         (folder / "executed").mkdir(parents=True)
         with contextlib.redirect_stderr(io.StringIO()):
-            execute_one(front, folder / "executed" / front.name, {"records": str(paths.DATA)})
+            page = executed(folder / "executed" / front.name)
+            if made == "executed":
+                execute_one(front, page, {"records": str(paths.DATA)})
             site = build_report(folder / "html", folder / "executed").parent
         found.append(
             {

@@ -74,7 +74,7 @@ LAID = st.dictionaries(
 """(machine, key, attempt) -> where it lies, which may be in several places at once."""
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(laid=LAID)
 def test_any_mix_of_loose_and_packed_reads_as_the_loose_ones(
     laid: dict[tuple[str, str, int], set[str]], tmp_path_factory

@@ -126,21 +126,8 @@ def test_a_grid_is_repeated_as_often_as_the_command_line_asks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for times in (1, 3, 9):
-        assert (
-            main(
-                [
-                    "measure",
-                    "--grid",
-                    "deepconn",
-                    "--devices",
-                    "1",
-                    "--repeats",
-                    str(times),
-                    "--dry-run",
-                ]
-            )
-            == 0
-        )
+        words = f"measure --grid deepconn --devices 1 --repeats {times} --dry-run"
+        assert main(words.split()) == 0
         told = Counter(line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()[1:])
         assert len(told) > 5 and {*told.values()} == {times}
 

@@ -164,7 +164,7 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     return frame, table
 
 
-OFTEN = ("00", "07", "13", "20", "21", "34")
+OFTEN = ("00", "13", "20", "34")
 """By number: short pages, whose every sentence is tried in `make test`. Building the report tries
 those of all, and `make jobs` all that is tried here.
 """

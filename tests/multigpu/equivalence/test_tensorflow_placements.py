@@ -144,10 +144,13 @@ def check(run: Run, result: Mapping[str, Any], tolerance: float) -> None:
 
 
 def features(run: Run) -> set[Hashable]:
-    """What of a case `make test` shows once of each placement, and once of all."""
-    ways = (run.execution, run.inputs, run.embedding_gradients)
-    of_all = {run.model, run.optimizer, (run.workload, run.precision), (run.devices, run.precision)}
-    return {*of_all, *((run.placement, own) for own in (*ways, run.workload, run.devices > 2))}
+    """What of a case `make test` shows once of each placement, of each home of variables, and of
+    all.
+    """
+    home = placements()[run.placement].variables
+    of_all = {run.execution, run.model, run.optimizer, (run.devices, run.precision)}
+    ways = (run.inputs, run.embedding_gradients, run.devices > 2)
+    return {*of_all, (home, run.workload), *((run.placement, own) for own in ways)}
 
 
 @pytest.mark.usefixtures("tf")

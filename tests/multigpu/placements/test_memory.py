@@ -2,7 +2,7 @@
 
 import gc
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from multigpu.placements import placements
 from multigpu.placements.memory import kept_on
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
+from tests.further import asked, parameters
 from tests.multigpu.equivalence.cases import dispatched, fork_processes, group, replica
 
 pytestmark = pytest.mark.timeout(300)
@@ -123,8 +124,8 @@ def counted(run: Run, rank: int, folder: Path) -> int:
     return found
 
 
-def worker(rank: int, folder: str) -> None:
-    """Every world that has this rank."""
+def worker(rank: int, folder: str, names: set[str]) -> None:
+    """Every world that has this rank, of the Runs of these names."""
     torch.set_num_threads(1)
     for world in sorted(JOBS, reverse=True):
         if rank >= world:
@@ -134,19 +135,26 @@ def worker(rank: int, folder: str) -> None:
             for name in [
                 name
                 for name, run in RUNS.items()
-                if world == (1 if run.processes == "one" else run.devices)
+                if world == (1 if run.processes == "one" else run.devices) and name in names
             ]:
                 (shared := Path(folder) / name).mkdir(exist_ok=True)
                 found[name] = counted(RUNS[name], rank, shared)
         torch.save(found, f"{folder}/{world}-{rank}.pt")
 
 
+def features(name: str) -> set[Hashable]:
+    """What `make test` shows once."""
+    run, row = RUNS[name], placements()[RUNS[name].placement]
+    return {(row.name, run.processes), (row.variables, run.devices), name.partition("-")[0]}
+
+
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[int]]:
+def found(request: pytest.FixtureRequest) -> dict[str, list[int]]:
+    names = asked(request, "name")
     with tempfile.TemporaryDirectory(
         dir="/dev/shm" if Path("/dev/shm").is_dir() else None
     ) as folder:
-        fork_processes(worker, (folder,), max(JOBS))
+        fork_processes(worker, (folder, names), max(JOBS))
         parts = {
             world: [torch.load(f"{folder}/{world}-{rank}.pt") for rank in range(world)]
             for world in JOBS
@@ -154,10 +162,11 @@ def found() -> dict[str, list[int]]:
     return {
         name: [part[name] for part in parts[1 if run.processes == "one" else run.devices]]
         for name, run in RUNS.items()
+        if name in names
     }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", parameters([*RUNS], features))
 def test_keeps_what_its_row_predicts(found, name: str) -> None:
     run = RUNS[name]
     predicted = [kept_on(run, description_of(run), rank).total for rank in range(run.devices)]

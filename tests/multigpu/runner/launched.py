@@ -58,6 +58,11 @@ def tiny(seed: int, devices: int = 2, placement: str = "ddp", **more: Any) -> Ru
     return build_run(**IMAGES | {"seed": seed, "devices": devices, "placement": placement} | more)
 
 
+def fault(seed: int, stage: str, rank: int, kind: str | float, **more: Any) -> dict[str, Any]:
+    """What strikes a process of the Run of this seed, as `tests.faults` reads it."""
+    return {"seed": seed, "stage": stage, "rank": rank, "fault": kind, **more}
+
+
 def descendants() -> list[int]:
     """Processes that this one has started and that still live."""
     return [

@@ -261,7 +261,7 @@ POINTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(POINTS, st.integers(1, 5), st.integers(0, 9))
 def test_every_point_is_dealt_once_and_ladders_and_repeats_stay_together(
     points: list[Point], lanes: int, seed: int

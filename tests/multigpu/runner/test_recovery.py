@@ -37,6 +37,7 @@ from tests.multigpu.runner.launched import (
     SWEEP,
     Struck,
     descendants,
+    fault,
     memory_of,
     strike,
     tiny,
@@ -77,26 +78,14 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
     """One launch in which nearly everything goes wrong."""
     folder = tmp_path_factory.mktemp("sweep")
     faults = [
-        {
-            "seed": KILLED_ONCE,
-            "stage": "timed",
-            "rank": 1,
-            "fault": "kill",
-            "once": str(folder / "struck"),
-        },
-        {"seed": ALWAYS_DIES, "stage": "warm-up", "rank": 0, "fault": "kill"},
-        {"seed": MEMORY_BUILD, "stage": "build", "rank": 1, "fault": "memory"},
-        {"seed": MEMORY_TIMED, "stage": "timed", "rank": 1, "fault": "memory"},
-        {"seed": HANGS, "stage": "timed", "rank": 1, "fault": "hang"},
-        {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
-        {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
-        {
-            "seed": STOPPED,
-            "stage": "timed",
-            "rank": 1,
-            "fault": "stop",
-            "once": str(folder / "stopped"),
-        },
+        fault(KILLED_ONCE, "timed", 1, "kill", once=str(folder / "struck")),
+        fault(ALWAYS_DIES, "warm-up", 0, "kill"),
+        fault(MEMORY_BUILD, "build", 1, "memory"),
+        fault(MEMORY_TIMED, "timed", 1, "memory"),
+        fault(HANGS, "timed", 1, "hang"),
+        fault(RAISES, "build", 0, "raise"),
+        fault(UNRECORDED, "timed", 0, "record"),
+        fault(STOPPED, "timed", 1, "stop", once=str(folder / "stopped")),
     ]
     (folder / "broken" / "a").mkdir(parents=True)
     for number in range(4):
@@ -233,12 +222,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
     monkeypatch.setattr(launched, "memory_root", lambda: tmp_path)
     # whichever Run comes last in the shuffled order hangs: the first to start after one Record is
     # there
-    monkeypatch.setenv(
-        "FAULTS",
-        json.dumps(
-            [{"seed": seed, "stage": "timed", "rank": 0, "fault": "2"} for seed in range(3)]
-        ),
-    )
+    monkeypatch.setenv("FAULTS", json.dumps([fault(seed, "timed", 0, "2") for seed in range(3)]))
     monkeypatch.setenv("PYTHONPATH", PATHS)
     code = (
         f"{SWEEP}from multigpu.machine import lock\nlock.memory_root = Path.cwd\n"
@@ -273,7 +257,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(
 def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) -> None:
     before, kept = set(descendants()), make_record("ddp", 1)
     store = plant(RecordStore(tmp_path / "runs"), [kept])
-    faults = [{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(3)]
+    faults = [fault(seed, "build", 0, "disk") for seed in range(3)]
     why = (
         rf"^a Record cannot be written to {store.root}: No space left on device; 0 Runs were"
         r" measured and are kept, .* once there is room$"
@@ -334,18 +318,11 @@ def test_a_stopped_launcher_is_said_and_one_that_does_not_end_when_all_is_measur
     """The second as where a worker is killed while torch's agent is about to let all of them go."""
     monkeypatch.setattr(process, "STOPPED_S", 1.0)
     monkeypatch.setattr(sweeps, "ENDING_S", 1.0)
-    faults = [
-        {
-            "seed": LAST,
-            "stage": "timed",
-            "rank": 0,
-            "fault": "stop its launcher",
-            "once": str(tmp_path / "launcher"),
-        }
-    ]
+    once = str(tmp_path / "launcher")
+    faults = [fault(LAST, "timed", 0, "stop its launcher", once=once)]
     why = r"was stopped from outside .* and with it its launch; 0 Runs were measured and are kept"
     refused(why, strike, tmp_path, [Point(tiny(LAST))], faults, error=RuntimeError)
-    faults.append({"seed": LAST, "stage": "timed", "rank": 1, "fault": "linger"})
+    faults.append(fault(LAST, "timed", 1, "linger"))
     again = strike(tmp_path, [Point(tiny(LAST))], faults)
     again.check_whole()
     assert again.summary.statuses == {"ok": 1}

@@ -29,7 +29,7 @@ from multigpu.records.trace import StepTrace, TraceSummary
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from multigpu.spec.run import Run
-from tests.multigpu.runner.launched import PATHS
+from tests.multigpu.runner.launched import PATHS, fault
 
 DELAYED, SERVER, OVERLAPPED = range(3)
 DELAY_S, NOISE_S = 0.005, 0.0015
@@ -86,12 +86,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     folder = tmp_path_factory.mktemp("traces")
     store = RecordStore(folder / "runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "FAULTS",
-            json.dumps(
-                [{"seed": DELAYED, "stage": "step", "rank": 1, "fault": DELAY_S, "every": 2}]
-            ),
-        )
+        patch.setenv("FAULTS", json.dumps([fault(DELAYED, "step", 1, DELAY_S, every=2)]))
         patch.setenv("PYTHONPATH", PATHS)
         patch.setenv("MULTIGPU_TRACES", str(folder / "full"))
         repeats = [Point(RUNS[DELAYED], repeat, timeout_s=100.0) for repeat in range(1, REPEATS)]

@@ -8,6 +8,9 @@ from multigpu.user_model.examining import examine_here
 
 @pytest.fixture
 def examined_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs are examined in this process, as `compare` does in one of its own (`test_hangs`)."""
+    """Jobs are examined here; else `compare` and `fits` do so apart (`test_notebook_job`,
+    `test_hangs`).
+    """
     monkeypatch.setattr(compare, "examine", examine_here)
+    monkeypatch.setattr("multigpu.user_model.fits.examine_apart", examine_here)
     monkeypatch.setattr(compare, "read_ahead", contextlib.nullcontext)

@@ -253,19 +253,9 @@ def test_a_loop_of_ones_own_trains_as_it_was_compared(
     `multigpu.wrap` has it, as the same object.
     """
     (tmp_path / "loop.py").write_text(LOOP)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(tmp_path / "loop.py"),
-    ]
-    folder = str(results[SHOWN].folder)
-    ended = subprocess.run(
-        [*command, folder], capture_output=True, text=True, timeout=100, check=False
-    )
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *started, str(tmp_path / "loop.py"), str(results[SHOWN].folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert sorted(line for line in ended.stdout.splitlines() if line) == [
         "ddp ModelTrainer True True",

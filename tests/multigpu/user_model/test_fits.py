@@ -233,7 +233,7 @@ def test_a_model_of_whole_batches_is_counted_by_them() -> None:
     assert found is not None and found.of(8) == found.of(16) / 2 > 800 * 8
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("examined_here")
 @pytest.mark.timeout(300)
 def test_placements_are_judged_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
     wide = Job(lambda: nn.Linear(512, 512), of_shape(512), tagged_wide, multigpu.Adam(1e-3), 16)
@@ -279,7 +279,7 @@ def test_what_cannot_be_asked_is_told_in_a_sentence(
     assert code == 2 and told in said and said.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("examined_here")
 def test_a_job_that_does_not_compute_is_refused() -> None:
     broken = Job(Net, pair, lambda out, target: out[:, 3, 3].mean(), batch_size=4)
     with pytest.raises(JobError, match="loss fails with"):

@@ -34,6 +34,7 @@ from multigpu.user_model.launches import measured_within
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job, telling
+from tests.further import asked, but
 from tests.multigpu.runner.launched import PATHS, descendants, tiny
 
 HANGING = Path(__file__).parent / "hanging.py"
@@ -51,24 +52,24 @@ SENTENCES = {
     ),
 }
 
-EVERY = "MULTIGPU_JOBS" in os.environ
-"""Whether all of these run (`make jobs`), and not the cheapest alone."""
-if not EVERY:
-    for name in ("interrupts", "crashes"):
-        del SENTENCES[name]
+SELDOM = {"interrupts", "crashes", "a model that is never made", "a kill"}
+SELDOM |= {"an interrupt of its own"}
+"""What `make test` leaves out."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-pytestmark += [pytest.mark.further] if EVERY else []
 
 
 @pytest.fixture(scope="module")
-def struck(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """One launch of all these jobs; what became of each."""
+def struck(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Record]:
+    """One launch of all these jobs that are asked for; what became of each."""
     root, before = tmp_path_factory.mktemp("hanging"), set(descendants())
     store, bar, points = RecordStore(root / "records"), Budget(99, False), list[Point]()
     know(root / "jobs")
     bar.ends_s = math.inf
-    names = [*SENTENCES, "good"]
+    wanted = {*SENTENCES} & asked(request, "name") or {*SENTENCES}
+    names = [*(name for name in SENTENCES if name in wanted), "good"]
     models = dict[str, str]()
     for name in names:
         job = load_job(f"{HANGING}:{name}")
@@ -91,7 +92,7 @@ def struck(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     }
 
 
-@pytest.mark.parametrize("name", SENTENCES)
+@pytest.mark.parametrize("name", but({*SENTENCES} - SELDOM, [*SENTENCES]))
 def test_who_hangs_or_ends_in_a_launch_is_named_with_the_users_own_line(
     struck: dict[str, Record], name: str
 ) -> None:
@@ -143,11 +144,6 @@ ENDED = {
     "a kill": ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
 }
 
-if not EVERY:
-    ENDLESS.popitem()
-    for name in ("an interrupt of its own", "a kill"):
-        del ENDED[name]
-
 
 def examined(folder: Path, making: str, loading: str, within_s: float) -> str:
     """Why a job cannot be examined."""
@@ -161,7 +157,7 @@ def examined(folder: Path, making: str, loading: str, within_s: float) -> str:
     return str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("name", but({*ENDLESS} - SELDOM, [*ENDLESS]))
 def test_an_examination_ends_in_time_and_says_where_it_stood(tmp_path: Path, name: str) -> None:
     making, loading, sentence = ENDLESS[name]
     for within_s in (5.0, 20.0, 60.0):  # python alone may take seconds to start
@@ -172,7 +168,7 @@ def test_an_examination_ends_in_time_and_says_where_it_stood(tmp_path: Path, nam
     assert f"within {within_s:.0f} s" in said
 
 
-@pytest.mark.parametrize("name", ENDED)
+@pytest.mark.parametrize("name", but({*ENDED} - SELDOM, [*ENDED]))
 def test_a_job_that_ends_the_examination_is_said_to(tmp_path: Path, name: str) -> None:
     said = examined(tmp_path, ENDED[name][0], "", 120.0)
     assert re.search(ENDED[name][1], said), said
@@ -314,12 +310,9 @@ def test_ctrl_c_leaves_no_process_and_the_same_call_goes_on(
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(not EVERY, reason="`make jobs` runs it")
-@pytest.mark.parametrize("budget_s", [30.0, 60.0])
-def test_a_comparison_whose_rank_sleeps_ends_in_time_and_says_so(
-    tmp_path: Path, budget_s: float
-) -> None:
-    began = time.monotonic()
+@pytest.mark.further
+def test_a_comparison_whose_rank_sleeps_ends_in_time_and_says_so(tmp_path: Path) -> None:
+    began, budget_s = time.monotonic(), 30.0
     with pytest.raises(JobError) as refusal:
         compare(f"{HANGING}:sleeps", 2, ["ddp"], budget_s, tmp_path, "cpu", 1, progress=False)
     assert time.monotonic() - began <= budget_s + max(5.0, budget_s / 10)

@@ -37,7 +37,7 @@ def batch(n, generator):
 job = multigpu.Job(Net, batch, nn.functional.mse_loss, multigpu.SGD(0.05), batch_size=16)
 """
 COMPARED = """
-result = multigpu.compare(job, placements=["ddp", "exp4"], budget_s=60, repeats=2, out="out")
+result = multigpu.compare(job, placements=["ddp", "exp4"], budget_s=60, repeats=1, out="out")
 result
 """
 FORECAST = 'room = multigpu.fits(job, memory_gib=80, devices=2, names=["ddp", "exp4"])\nroom'
@@ -88,11 +88,16 @@ class Notebook:
         return str(content.get("ename") or content["status"])
 
 
-@pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def notebook(folder: Path) -> Iterator[Notebook]:
     with this_interpreter():
         manager = KernelManager(kernel_name="python3")
-        manager.start_kernel(cwd=str(tmp_path))
+        manager.start_kernel(cwd=str(folder))
         client = manager.client()
         client.start_channels()
         client.wait_for_ready(timeout=60)
@@ -102,12 +107,12 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 
 def test_a_job_of_cells_is_compared_stopped_gone_on_with_forecast_and_trained(
-    notebook: Notebook, tmp_path: Path
+    notebook: Notebook, folder: Path
 ) -> None:
     assert notebook.cell(DEFINED) == ("ok", [])
     ended, shown = notebook.cell(COMPARED, stop_at="2/")
     assert ended == "KeyboardInterrupt"
-    records = set((tmp_path / "out" / "records").glob("*/*.json.gz"))
+    records = set((folder / "out" / "records").glob("*/*.json.gz"))
     assert records, "what was measured before is kept"
 
     ended, shown = notebook.cell(COMPARED)
@@ -115,8 +120,8 @@ def test_a_job_of_cells_is_compared_stopped_gone_on_with_forecast_and_trained(
     bars = [seconds for seconds, text in shown if "run" in text and "/" in text]
     assert len(bars) >= 3 and bars[-1] - bars[0] > 1, "the bar lives while Runs go on"
     assert any("ddp" in text and "<table" in text for _, text in shown), "the result shows itself"
-    assert records <= set((tmp_path / "out" / "records").glob("*/*.json.gz"))
-    assert {"one device", "ddp", "exp4"} <= set(compared(tmp_path / "out").names)
+    assert records <= set((folder / "out" / "records").glob("*/*.json.gz"))
+    assert {"one device", "ddp", "exp4"} <= set(compared(folder / "out").names)
 
     ended, shown = notebook.cell(FORECAST)
     assert ended == "ok" and any("largest_batch" in text for _, text in shown)
@@ -124,12 +129,12 @@ def test_a_job_of_cells_is_compared_stopped_gone_on_with_forecast_and_trained(
     assert (ended, "".join(text for _, text in shown).strip()) == ("ok", "falls 21")
 
 
-def test_a_mistake_in_a_cell_is_told_with_its_line(notebook: Notebook, tmp_path: Path) -> None:
+def test_a_mistake_in_a_cell_is_told_with_its_line(notebook: Notebook) -> None:
     broken = DEFINED.replace("self.words(ids).mean(1)", "self.words(ids).mean(1)[:, :3]")
     assert notebook.cell(broken) == ("ok", [])
     code = """
 try:
-    multigpu.compare(job, placements=["ddp"], budget_s=30, out="out", progress=False)
+    multigpu.compare(job, placements=["ddp"], budget_s=30, out="broken", progress=False)
 except ValueError as error:
     print(error)
 """

@@ -67,6 +67,7 @@ def followed(command: list[str], page: Path) -> tuple[list[tuple[float, str]], f
 
 
 @pytest.mark.alone
+@pytest.mark.further  # of rounds and their pages `test_order` and `test_page` tell
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_an_interval_in_20_s_and_a_page_of_three_launches_in_60_s(

@@ -21,6 +21,7 @@ from multigpu.user_model.placed import ONE, called
 from multigpu.user_model.result import Result, compared
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
+from tests.further import but
 from tests.multigpu.user_model.test_told import STEADY, planted, result_of
 from tests.refusals import refused
 
@@ -72,8 +73,11 @@ def test_a_captured_way_has_a_launch_of_its_own() -> None:
     assert len({point.launch for point in captured} - {0}) == len(captured) == 2
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+WAYS = (("ddp, 2 micro-steps", "ddp, bf16"), ("ddp, compiled",))  # `test_compiled` has more
+
+
+@pytest.fixture(scope="module", params=but(WAYS[:1], WAYS))
+def result(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Result:
     """Ways of ddp on two CPU processes."""
     folder, bar = tmp_path_factory.mktemp("ways"), Budget(99, False)
     bar.ends_s = math.inf
@@ -85,13 +89,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
         described = describe(job, folder / "jobs", 2, f"{CAUSES}:plain")
         levers = ["compiled", "micro_steps", "precision"]
         runs, no = candidate_runs(job, described, folder, ["ddp"], 2, "cpu", 0, levers)
-        names = ["ddp, compiled", "ddp, 2 micro-steps", "ddp, bf16"]
-        runs = [run for run in runs if called(run) in [ONE, "ddp", *names]]
+        names = {ONE, "ddp", *request.param}
+        runs = [run for run in runs if called(run) in names]
         keep(folder, described, runs, no, 60)
         store.check_writable()
         measured_within([Point(run) for run in runs], store, bar)
         found = compared(folder)
-        assert {*found.names} == {ONE, "ddp", *names}
+        assert {*found.names} == names
     return found
 
 
@@ -99,10 +103,10 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 @pytest.mark.timeout(240)
 def test_every_way_trains_the_same_but_what_changes_numbers(result: Result) -> None:
     table = result.table().set_index("name")
-    for name in (ONE, "ddp", "ddp, compiled", "ddp, 2 micro-steps"):
-        assert result.trains_the_same(name) and table.loc[name, "equal"] == "equal"
-    assert not result.trains_the_same("ddp, bf16")
-    assert table.loc["ddp, bf16", "equal"] == "bf16: other numbers"
+    for name in result.names:
+        same = name != "ddp, bf16"
+        assert result.trains_the_same(name) is same
+        assert table.loc[name, "equal"] == ("equal" if same else "bf16: other numbers")
     assert result.race is not None
     assert "ddp, bf16" not in [result.race.leader, *result.race.near, *result.race.behind]
 

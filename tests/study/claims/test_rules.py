@@ -18,6 +18,7 @@ from multigpu_study.claims.results import Answer, Setting
 from multigpu_study.claims.rows import rows as read
 from multigpu_study.claims.statistics import settings_of
 from multigpu_study.claims.verdicts import all_of, blocked_by
+from tests.further import but
 from tests.study.claims.cases import CASES, CNN, on, scaling
 from tests.study.claims.planted import LOUD, QUIET, repeats, result_of
 from tests.study.claims.planted import PLAIN as ROW
@@ -178,7 +179,7 @@ def synthetic() -> list[tuple[float, list[Setting]]]:
     return list(zip(truths, of_claims(rows), strict=True))
 
 
-@pytest.mark.parametrize("across", ["same", "all", "any", "most"])
+@pytest.mark.parametrize("across", but(["same", "most"], ["same", "all", "any", "most"]))
 def test_verdicts_are_wrong_in_at_most_a_twentieth_of_claims(
     synthetic: list[tuple[float, list[Setting]]], across: str
 ) -> None:

@@ -190,7 +190,7 @@ def test_gloo_processes_agree_with_memory(size: int) -> None:
         assert [own[name, elements] for own in found] == expected, (name, elements)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(sorted(algorithms())),
     st.integers(1, 8),
