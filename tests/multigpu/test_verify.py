@@ -274,7 +274,7 @@ def two_gpus() -> Fields:
         and (run := raw.record["run"])
         and raw.record["status"] == "ok"
         and (run["placement"], run["devices"], run["traced_steps"]) == ("ddp", 2, 0)
-        and run["workload"] == "cnn"
+        and (run["workload"], run["wire_dtype"], run["bucket_send"]) == ("cnn", None, None)
         and raw.record["clean_tree"]
         and raw.record["measurement"]["device_states"]
     )
