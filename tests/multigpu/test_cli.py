@@ -90,10 +90,7 @@ GIVEN = [
     ("measure --share --nnodes 2 --rendezvous here", ["cannot be used with several hosts"]),
     ("measure --share --traces profiles", ["--traces watches Runs"]),
     # (as root, permissions would not stop us)
-    (
-        "--records {here}/blocked/runs measure",
-        ["{here}/blocked", "cannot be written"],
-    ),
+    ("--records {here}/blocked/runs measure", ["{here}/blocked", "cannot be written"]),
     ("records colour=red", ["'colour=red'"]),
     ("records --pack placement=ddp", ["--pack packs every Record that is loose"]),
     ("records --export {here}/out.docx", ["docx"]),

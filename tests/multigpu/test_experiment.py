@@ -525,10 +525,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     nbformat.write(notebook, home / "notebooks" / "experiment.ipynb")
     file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4, exp2]}}")
     command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
-    environment = os.environ | {
-        "MULTIGPU_HOME": str(home),
-        "PYTHONPATH": PATHS,
-    }
+    environment = os.environ | {"MULTIGPU_HOME": str(home), "PYTHONPATH": PATHS}
     first = subprocess.Popen(
         command,
         env=environment,

@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.grids import (
-    GRIDS,
-    entries_of,
-    find_grid,
-    grid,
-    grid_file,
-    named,
-    read_rows,
-)
+from multigpu.grids import GRIDS, entries_of, find_grid, grid, grid_file, named, read_rows
 from multigpu.grids.named import ENDS
 from multigpu.grids.planned import Planned, affordable, cost_s, pace, points
 from multigpu.report.batch_rows import read_tasks
@@ -125,14 +117,9 @@ def test_what_is_measured_side_by_side_costs_its_share() -> None:
         point.run.seed
         for point in affordable(planned, [], 12.0, lanes=lambda run: lanes[run.digest])
     ]
-    assert taken == [
-        0,
-        1,
-        2,
-        3,
-        5,
-        7,
-    ], "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
+    assert taken == [0, 1, 2, 3, 5, 7], (
+        "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
+    )
     spent = {(each.run, 0): 1.0 for each in planned[:6]}
     assert len(affordable(planned, spent, START_S + 1.75, 0.25, lambda run: 4)) == 6
 

@@ -37,10 +37,7 @@ def planted(run: Run, way: str, rank: int, shared: Path) -> Prepared:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "ways"),
-    [
-        (1, ("plain", "ours", "ours-slow")),
-        pytest.param(2, WAYS[:2], marks=pytest.mark.further),
-    ],
+    [(1, ("plain", "ours", "ours-slow")), pytest.param(2, WAYS[:2], marks=pytest.mark.further)],
 )
 def test_ways_on_one_process_and_two_are_timed_in_turn_and_train_the_same(
     devices: int, ways: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

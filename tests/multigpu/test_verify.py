@@ -24,15 +24,7 @@ from typing import Any
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.verify import (
-    COMMIT,
-    SCHEMA,
-    TREE,
-    history,
-    lines,
-    raw_records,
-    verify,
-)
+from multigpu.analysis.verify import COMMIT, SCHEMA, TREE, history, lines, raw_records, verify
 from multigpu.cli.main import main
 from multigpu.machine.machine import source_tree
 from multigpu.records import store as stores

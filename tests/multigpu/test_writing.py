@@ -43,8 +43,7 @@ def half_written(error: OSError) -> Callable[..., Any]:
             raise error
 
         return mock.MagicMock(
-            __enter__=lambda _: mock.Mock(writelines=writelines),
-            __exit__=lambda *_: file.close(),
+            __enter__=lambda _: mock.Mock(writelines=writelines), __exit__=lambda *_: file.close()
         )
 
     return fdopen
@@ -93,10 +92,7 @@ def test_room_is_asked_for_before_anything_is_measured_and_not_kept(tmp_path: Pa
 
 
 def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path) -> None:
-    with (
-        pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"),
-        naming(tmp_path),
-    ):
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"), naming(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with (

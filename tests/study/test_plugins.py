@@ -50,7 +50,7 @@ WRONG = {
         "none": ("wrong", "holds no *.yaml with claims"),
         "taken": ("wrong.taken", "two claims are called C1"),
         "unfit": ("wrong.unfit", "a Run has no field speed: choose among workload"),
-    },
+    }
 }
 """Kind -> name -> what is named, and what is wrong with it."""
 WRONG_FILES = {

@@ -51,19 +51,9 @@ STATEMENTS = [
     ("001", "resnet20_nccl_speedup / 2 * 100", 82.14, 0.026),
     ("001", "seven_gforce_least_overhead_speedup / 2 * 100", 80.75, 1e-4),
     # the median over all machines is printed as 1.61
-    (
-        "001",
-        "k80_resnet50 / k80_inception3",
-        1.67,
-        0.005,
-    ),
+    ("001", "k80_resnet50 / k80_inception3", 1.67, 0.005),
     # the companion text says "50% less time"
-    (
-        "003",
-        "1 - companion_pipeline / companion_feed_dict",
-        0.484,
-        0.001,
-    ),
+    ("003", "1 - companion_pipeline / companion_feed_dict", 0.484, 0.001),
 ]
 
 
@@ -110,16 +100,9 @@ def test_000_averages_are_means_over_gpus():
     assert (mean[printed.index] - printed).abs().max() < 1e-3
     slowest = single.groupby(["gpus", "gpu"])["time_ms"].sum().groupby("gpus").max()
     skew = load_published("000_phases").set_index("gpus")["computation_ms"] - slowest
-    assert skew.round().astype(int).tolist() == [
-        1,
-        9,
-        796,
-        1196,
-        1429,
-        2787,
-        3597,
-        3943,
-    ], "from the first launch to the last end"
+    assert skew.round().astype(int).tolist() == [1, 9, 796, 1196, 1429, 2787, 3597, 3943], (
+        "from the first launch to the last end"
+    )
 
 
 def test_what_the_documents_say_against_their_own_tables():
@@ -143,10 +126,9 @@ def test_what_the_documents_say_against_their_own_tables():
         "densenet40_k12": 2.00,
     }
     slow = load_published("001_memory_clock").query("memory_clock_percent < 100")["images_percent"]
-    assert (slow.min(), slow.max()) == (
-        84.65,
-        98.83,
-    ), "001's text says 85-98%; the table's own ends round to 85 and 99"
+    assert (slow.min(), slow.max()) == (84.65, 98.83), (
+        "001's text says 85-98%; the table's own ends round to 85 and 99"
+    )
 
 
 def test_003_differences_of_the_text():

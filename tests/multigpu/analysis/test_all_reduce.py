@@ -91,17 +91,11 @@ def test_a_point_of_one_record_and_of_several() -> None:
         ("ring", {2: 1, 4: 1.5, 8: 1.75}),
         ("torus", {2: 1, 4: 1.5, 8: 1.75}),
         # 6: 2 hand over N, 4 halve and double (1.5 N), N goes back
-        (
-            "halving_doubling",
-            {2: 1, 4: 1.5, 8: 1.75, 6: 3.5},
-        ),
+        ("halving_doubling", {2: 1, 4: 1.5, 8: 1.75, 6: 3.5}),
         ("central_server", {2: 2, 4: 6, 8: 14}),  # N(P-1) in, then out
         ("tree", {2: 2, 4: 4, 8: 6}),  # N at each of log2 P levels, up and down
         # 2: a ring of two; 4: N, a ring of two leaders, N; 8: 2N, the same, 2N
-        (
-            "hierarchical",
-            {2: 1, 4: 3, 8: 5},
-        ),
+        ("hierarchical", {2: 1, 4: 3, 8: 5}),
         ("everyone", {2: 1, 4: 3, 8: 7}),
         ("everyone_bf16", {2: 0.5, 4: 1.5, 8: 3.5}),
     ],

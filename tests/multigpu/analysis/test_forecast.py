@@ -251,11 +251,7 @@ COPIED, FROM_HOST = Demand(copied=1000.0), Demand(host=1000.0)
         (COPIED, ONE_NODE, {1: (0, 0), 2: (10, 0), 3: (20, 0), 5: (40, 0)}),
         (FROM_HOST, ONE_NODE, {1: (0, 0), 2: (20, 0), 3: (40, 0)}),
         # 2 (4 - 1) messages inside, 2 (4 - 1) between
-        (
-            ALL_REDUCE,
-            LATE,
-            {4: (6, 0), 16: (6, 600)},
-        ),
+        (ALL_REDUCE, LATE, {4: (6, 0), 16: (6, 600)}),
         # four nodes of four: a node's links carry 40 bytes/s, a device's 10; of a home 3 others are
         # inside, 12 beyond
         (ALL_REDUCE, NODES, {16: (15, 2 * 3 / 4 * 1000 / 40)}),

@@ -96,14 +96,7 @@ def test_measured_ceilings_replace_the_data_sheet():
         (H200, "bf16", 25_600, None, "compute", 49.6e6),
         (H200, "bf16", 1000, {"host_to_device": 8 * 64e9}, "communication", 1000),
         # an unknown device has no bound and says so
-        (
-            "Tesla P100",
-            "fp32",
-            1000,
-            None,
-            "",
-            math.inf,
-        ),
+        ("Tesla P100", "fp32", 1000, None, "", math.inf),
     ],
 )
 @with_machine

@@ -7,13 +7,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.matrix import (
-    NOT_MEASURED,
-    TableJob,
-    as_text,
-    matrix,
-    table_job,
-)
+from multigpu.analysis.matrix import NOT_MEASURED, TableJob, as_text, matrix, table_job
 from multigpu.analysis.points import Missing, points
 from multigpu.cli.main import main
 from multigpu.placements import every_placement

@@ -27,15 +27,7 @@ from multigpu.analysis.compare import (
 )
 from multigpu.analysis.fields import FIELDS, POINT, ROLES, with_role
 from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of
-from multigpu.analysis.points import (
-    Missing,
-    as_it_comes,
-    one,
-    one_length,
-    points,
-    usual,
-    where,
-)
+from multigpu.analysis.points import Missing, as_it_comes, one, one_length, points, usual, where
 from multigpu.analysis.query import command_of
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
@@ -373,10 +365,7 @@ def test_every_field_declares_what_it_is_and_none_is_declared_that_no_run_has() 
 def test_ways_that_differ_in_one_field_are_called_differently(name: str) -> None:
     """`advise` would else print equal rows."""
     # named or not, it is the same way
-    usual = {
-        "cross_entropy": "library",
-        "layout": "channels_last",
-    }
+    usual = {"cross_entropy": "library", "layout": "channels_last"}
     row, values = (
         EVERYWHERE.iloc[0],
         [value for value in EVERYWHERE[name].dropna().unique() if value != usual.get(name)],

@@ -128,10 +128,9 @@ def test_a_trace_is_reduced_to_its_sums_and_replicas_are_joined_on_one_clock() -
         "merge": (50, 100),
         "update": (100, 130),
     }
-    assert (step.kernels, step.launches) == (
-        4,
-        5,
-    ), "the copy is no kernel, and what lies outside of steps is not counted"
+    assert (step.kernels, step.launches) == (4, 5), (
+        "the copy is no kernel, and what lies outside of steps is not counted"
+    )
     assert (step.busy_s, step.communication_s, step.exposed_s) == pytest.approx(
         (120e-9, 60e-9, 20e-9), abs=1e-12
     )

@@ -47,12 +47,7 @@ GROUPS = [
         [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]],
     ),
     # what comes last may be large: it travels alone
-    (
-        with_small_last,
-        (25,),
-        [2, 30],
-        [[2], [30]],
-    ),
+    (with_small_last, (25,), [2, 30], [[2], [30]]),
     (with_small_last, (25,), [0.25, 0.25], [[0.25, 0.25]]),
 ]
 

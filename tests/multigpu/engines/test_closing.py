@@ -88,7 +88,7 @@ OPENED: list[tuple[str, Callable[[Path], Session]]] = [
         (place, partial(build, host_run(placement)))
         for placement in ("exp1", "exp2")
         for place in PLACES
-    ),
+    )
 ]
 
 

@@ -139,9 +139,7 @@ def trained(begun: nn.Module, rank: int, group: Group, **more: Any) -> list[Tens
     [{}, {"in_backward": True}, {"small_last": True}, {"wire_type": torch.bfloat16}],
     ids=["usual", "in_backward", "small_last", "bf16"],
 )
-def test_replicas_whose_buckets_are_copied_train_as_one_on_all_rows(
-    more: dict[str, Any],
-) -> None:
+def test_replicas_whose_buckets_are_copied_train_as_one_on_all_rows(more: dict[str, Any]) -> None:
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)]
     begun = nn.Sequential(*layers, nn.Linear(300, 1)).double()

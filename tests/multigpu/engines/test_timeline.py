@@ -9,14 +9,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from multigpu.engines.common.timeline import Timeline, last_arrivals, six_parts
-from multigpu.engines.torch.moments import (
-    INPUT,
-    STEP,
-    closed,
-    layer_times,
-    layers_named,
-    timelines,
-)
+from multigpu.engines.torch.moments import INPUT, STEP, closed, layer_times, layers_named, timelines
 from multigpu.records.intervals import without
 from multigpu.records.trace import SIX_PARTS
 

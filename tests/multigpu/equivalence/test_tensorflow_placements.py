@@ -43,11 +43,7 @@ UPDATES = {
     "sgd": "ResourceApplyGradientDescent",
 }
 # operations of a forward pass; a CPU's own begin with _MklNative
-PASSES = (
-    "MatMul",
-    "Conv2D",
-    "Tanh",
-)
+PASSES = ("MatMul", "Conv2D", "Tanh")
 
 
 def distance(

@@ -24,16 +24,7 @@ from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.sources import open_source
 from tests.further import but
-from tests.multigpu.fuzz.bricks import (
-    BLOCKS,
-    FORMS,
-    LOSSES,
-    READS,
-    RULES,
-    TABLES,
-    Recipe,
-    job_of,
-)
+from tests.multigpu.fuzz.bricks import BLOCKS, FORMS, LOSSES, READS, RULES, TABLES, Recipe, job_of
 from tests.multigpu.fuzz.placed import Processes
 from tests.multigpu.fuzz.strategies import examples, one_sentence
 from tests.multigpu.user_model import oracle
@@ -159,12 +150,7 @@ def may_fail(recipe: Recipe, placement: str, failure: str) -> bool:
 
 
 def check_placed(
-    recipe: Recipe,
-    job: Job,
-    found: Described,
-    folder: Path,
-    processes: Processes,
-    names: Any,
+    recipe: Recipe, job: Job, found: Described, folder: Path, processes: Processes, names: Any
 ) -> list[str]:
     """Each placement trains what its semantics says; returns those that were tried."""
     runs, _ = candidate_runs(job, found, folder, "all", 2, "cpu", a_repeat_s=0)

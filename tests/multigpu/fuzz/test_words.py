@@ -55,18 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 NOTHING_ELSE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        (
-            "page",
-            "ceilings",
-            "doctor",
-            "records",
-            "verify",
-            "explain",
-            "advise",
-        ),
-        (),
-    ),
+    **dict.fromkeys(("page", "ceilings", "doctor", "records", "verify", "explain", "advise"), ()),
     **{"report": ("--only", "no such page"), "study": ("--grid", "no such grid")},
 }
 """What keeps a command from measuring or executing pages; others have `--dry-run`."""

@@ -114,11 +114,7 @@ def test_every_error_is_one_sentence(tmp_path: Path):
         ("head.gz", whole[:5], damaged),
         ("plain.gz", content, damaged),
         # a kind of block that deflate does not have
-        (
-            "block.gz",
-            whole[:10] + b"\xff" + whole[11:],
-            damaged,
-        ),
+        ("block.gz", whole[:10] + b"\xff" + whole[11:], damaged),
         ("checksum.gz", whole[:-8] + bytes(4) + whole[-4:], damaged),
         ("tail.gz", whole + b"more", damaged),
     ):

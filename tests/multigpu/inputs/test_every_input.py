@@ -341,12 +341,7 @@ def test_crops_cover_all_areas_and_both_shapes() -> None:
         and {w > h for _, _, w, h in boxes} == {True, False}
     )
     # no shape fits: the square in the middle
-    assert crop_box(1000, 1, np.random.default_rng(0)) == (
-        499,
-        0,
-        1,
-        1,
-    )
+    assert crop_box(1000, 1, np.random.default_rng(0)) == (499, 0, 1, 1)
 
 
 def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None:

@@ -27,13 +27,7 @@ from tests.refusals import refused
 
 MOMENTUM, EPSILON = 0.1, 1e-5
 # as ResNet-50's first: a window of 3 x 3 and a stride of 2, pads at the end alone
-POOL = (
-    3,
-    3,
-    2,
-    0,
-    0,
-)
+POOL = (3, 3, 2, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,7 @@ from multigpu.kernels.lstm import lstm, lstm_layer
 from tests.refusals import refused
 
 # what `results` returns, in its order
-NAMES = (
-    "y",
-    "h",
-    "c",
-    "dx",
-    "dh0",
-    "dc0",
-    "dkernel",
-    "dbias",
-)
+NAMES = ("y", "h", "c", "dx", "dh0", "dc0", "dkernel", "dbias")
 
 
 def arguments(

@@ -102,11 +102,7 @@ def test_parts_of_one_model_ignore_no_field_silently(compute: str, name: str) ->
     planted = Placement.model_validate(row.model_dump() | PLANTED[name])
     for engine in row.engines:
         refused(
-            f"says {name} ",
-            check_carried,
-            trainer_of(planted, engine),
-            planted,
-            error=Unsupported,
+            f"says {name} ", check_carried, trainer_of(planted, engine), planted, error=Unsupported
         )
 
 

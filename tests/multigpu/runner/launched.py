@@ -115,10 +115,7 @@ def strike(
     reached from another host.
     """
     # other tests may have left helpers of their own
-    store, before = (
-        RecordStore(folder / "runs"),
-        set(descendants()),
-    )
+    store, before = (RecordStore(folder / "runs"), set(descendants()))
     hook = environment.pop("hook", "tests.faults:strike")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (

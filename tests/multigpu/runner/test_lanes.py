@@ -219,10 +219,7 @@ def test_the_parents_gpus_are_divided_and_a_lane_knows_the_whole_machine(
         ] == [4, 2, 1, 2, 1, 4]
     finally:
         # what they found with a planted number of cores
-        for known in (
-            machine.this_machine,
-            machine.this_host,
-        ):
+        for known in (machine.this_machine, machine.this_host):
             known.cache_clear()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     without = launch_environment() | lane_environment(places(2, 1, None, range(4))[0], 1)
@@ -295,10 +292,9 @@ def test_lanes_end_at_about_the_same_time() -> None:
         Point(tiny(seed), launch=launch, repeat=launch) for seed in range(8) for launch in range(2)
     ]
     launches = [{point.launch for point in hand} for hand in deal(two, 2, start_s=10.0)]
-    assert launches == [
-        {0},
-        {1},
-    ], "a lane that starts one launch only is done earlier than two that start both"
+    assert launches == [{0}, {1}], (
+        "a lane that starts one launch only is done earlier than two that start both"
+    )
 
 
 CORES = in_order(os.sched_getaffinity(0))

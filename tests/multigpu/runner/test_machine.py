@@ -253,13 +253,7 @@ def eight_gpus(pids: Sequence[int] = ()) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("pids", "others"),
     # 98 and 99: as a container's own may be called
-    [
-        ([10, 11], 0),
-        ([10, 99], 1),
-        ([98, 99], 0),
-        ([97, 98, 99], 1),
-        ([], 0),
-    ],
+    [([10, 11], 0), ([10, 99], 1), ([98, 99], 0), ([97, 98, 99], 1), ([], 0)],
 )
 def test_nvml_is_asked_for_others_and_for_heat(
     pids: list[int], others: int, monkeypatch: pytest.MonkeyPatch

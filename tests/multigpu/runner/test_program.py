@@ -25,14 +25,7 @@ from multigpu.runner.plan import Journal, Plan, stood_at
 from multigpu.runner.point import Point
 from multigpu.runner.program import Program
 from multigpu.runner.sweep import make_plan
-from multigpu.runner.timed import (
-    PASSED_OVER,
-    TIMED,
-    Timed,
-    ascending,
-    full_at,
-    ladder_of,
-)
+from multigpu.runner.timed import PASSED_OVER, TIMED, Timed, ascending, full_at, ladder_of
 from multigpu.spec.errors import DidNotTrain, Unsupported
 from multigpu.spec.run import Run
 from tests.multigpu.runner.launched import tiny
@@ -344,10 +337,9 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(
     launching.HostGroup(
         meeting, Cluster(hosts=2, per_host=2, network="a wire", link="wire")
     ).settle(journal)
-    assert journal.fault("full") == (
-        "out_of_memory",
-        "planted",
-    ), "a cause counts for more than a wait for it"
+    assert journal.fault("full") == ("out_of_memory", "planted"), (
+        "a cause counts for more than a wait for it"
+    )
     assert journal.fault("slow") == (
         "timeout",
         f"replica 3 did not finish in time on its host: in {WAIT}",
@@ -418,10 +410,9 @@ def test_workers_that_died_without_a_reason_are_quoted(plan: Plan) -> None:
     )
     assert journal.fault(key) == ("failed", words)
     started(journal, key, 2005.0)
-    assert journal.fault(key) == (
-        "failed",
-        "its workers died 3 times without a message",
-    ), "they said nothing of this Run"
+    assert journal.fault(key) == ("failed", "its workers died 3 times without a message"), (
+        "they said nothing of this Run"
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 JOBS = ("resnet", "language", "recommender")
 # in the notebook, which asks for five repeats
-SHOWN, SHOWN_RUNS = (
-    "recommender",
-    ("ddp", "independent"),
-)
+SHOWN, SHOWN_RUNS = ("recommender", ("ddp", "independent"))
 
 
 @pytest.fixture(scope="module")

@@ -64,11 +64,7 @@ CHEAP = (
     "weight_by_its_data",
     "weight_in_a_list",
 )
-PLACED = (
-    "embedding_subclass",
-    "tagger_of_ragged_batches",
-    "weight_in_a_list",
-)
+PLACED = ("embedding_subclass", "tagger_of_ragged_batches", "weight_in_a_list")
 """Those of the cheap ones that go through placements: they share one sweep, of seconds a Run."""
 
 NAMES = sorted(path.stem for path in JOBS.glob("[!_]*.py")) if EVERY else CHEAP
@@ -122,10 +118,7 @@ def described(name: str, folder: Path) -> Described:
 
 @pytest.mark.parametrize("name", [marked(name) for name in REFUSED])
 def test_a_broken_job_is_refused_in_one_sentence(
-    name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     if not EVERY:  # `make jobs` examines each in a process of its own
         request.getfixturevalue("examined_here")

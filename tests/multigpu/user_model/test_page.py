@@ -16,14 +16,7 @@ from multigpu.user_model.page import page, remarks
 from multigpu.user_model.placed import ONE, command_of
 from multigpu.user_model.verdict import answer
 from tests.factory import make_machine
-from tests.multigpu.user_model.test_told import (
-    BATCH,
-    DDP,
-    STEADY,
-    described,
-    planted,
-    result_of,
-)
+from tests.multigpu.user_model.test_told import BATCH, DDP, STEADY, described, planted, result_of
 
 
 def holding(gib: float) -> dict[str, list[tuple[float, float]]]:

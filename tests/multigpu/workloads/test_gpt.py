@@ -24,12 +24,7 @@ from tests.multigpu.workloads.helpers import filled, gradients, tokens
 from tests.refusals import refused
 
 TINY = find_model("gpt", "gpt_tiny")
-FIELDS: dict[str, Any] = {
-    "workload": "gpt",
-    "placement": "ddp",
-    "device_type": "cpu",
-    "devices": 1,
-}
+FIELDS: dict[str, Any] = {"workload": "gpt", "placement": "ddp", "device_type": "cpu", "devices": 1}
 
 
 # parameters as published for 50,257 entries, and the width that each of the 47 added ones has

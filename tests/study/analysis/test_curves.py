@@ -70,26 +70,14 @@ def test_what_cannot_miss_is_not_counted():
         ({"other": 0.029}, ("exp2", "fp32"), True),  # the tolerance comes from the drift of fp32
         ({"other": 0.031}, ("exp2", "fp32"), False),
         # 2^-29 of 3% is 5.6e-11: what rounding can do there
-        (
-            {"other64": 5e-11},
-            ("exp2", "fp64"),
-            True,
-        ),
+        ({"other64": 5e-11}, ("exp2", "fp64"), True),
         ({"other64": 1e-6}, ("exp2", "fp64"), False),
         ({}, ("independent", "fp32"), None),  # independent replicas need not follow
         # within fp32's 3%, which then tells nothing, and not within fp64's
-        (
-            {"replicas": 0.02},
-            ("exp2", "fp32"),
-            None,
-        ),
+        ({"replicas": 0.02}, ("exp2", "fp32"), None),
         ({"replicas": 0.02}, ("exp2", "fp64"), True),
         # beyond even that tolerance it misses all the same
-        (
-            {"other": 0.031, "replicas": 0.02},
-            ("exp2", "fp32"),
-            False,
-        ),
+        ({"other": 0.031, "replicas": 0.02}, ("exp2", "fp32"), False),
         ({"replicas": 0.031}, ("exp2", "fp32"), True),
     ],
 )

@@ -7,12 +7,7 @@ from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.records.record import Record
-from multigpu_study.analysis.fooled import (
-    days_apart,
-    over_library,
-    pooled_advice,
-    share_missed,
-)
+from multigpu_study.analysis.fooled import days_apart, over_library, pooled_advice, share_missed
 from tests.factory import make_machine, make_record
 
 ONE, TWO = make_machine(1), make_machine(2)

@@ -7,13 +7,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis import forecast_lines as of_records
-from multigpu.analysis.forecast import (
-    PARTS,
-)
-from multigpu.analysis.forecast_reduction import (
-    Links,
-    reduction_seconds,
-)
+from multigpu.analysis.forecast import PARTS
+from multigpu.analysis.forecast_reduction import Links, reduction_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points, where
 from multigpu.analysis.read import timed_steps

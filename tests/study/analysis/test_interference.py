@@ -89,10 +89,7 @@ def test_only_the_lane_that_was_also_alone_is_compared_and_nothing_is_an_empty_t
         assert table.empty and list(table.columns) == COLUMNS
         assert lanes_table(records).empty and list(lanes_table(records).columns) == LANES
     # two launches 1% apart say little of 0.3%, however alike their repeats are; one repeat nothing
-    wandering = [
-        RATE,
-        1.01 * RATE,
-    ] * 3
+    wandering = [RATE, 1.01 * RATE] * 3
     for rates in ([RATE], wandering):
         (row,) = interference_table(
             measured(rates, 0) + measured([rate / 1.003 for rate in rates], 3, first=100)

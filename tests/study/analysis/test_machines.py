@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import (
-    ceilings,
-)
+from multigpu.analysis.limits import ceilings
 from multigpu.analysis.points import points
 from multigpu.records.record import Record
 from multigpu.workloads import find_model

@@ -71,10 +71,7 @@ def test_records_are_read_by_their_slowest_rank_and_host_clocks_are_left_out() -
     assert found["key"].tolist() == [records[0].key, records[3].key] and found[
         "steps"
         # the factory's first three
-    ].tolist() == [
-        12,
-        3,
-    ]
+    ].tolist() == [12, 3]
     assert found[["first_step_s", "seconds"]].iloc[0].tolist() == pytest.approx(
         [slow[0], np.maximum(slow, fast)[:12].sum()]
     )

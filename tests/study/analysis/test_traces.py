@@ -9,11 +9,7 @@ import pytest
 from multigpu.analysis.step_traces import trace_table
 from multigpu.records.record import Record
 from multigpu.records.trace import ReplicaTrace, StepTrace, TraceSummary
-from multigpu_study.analysis.step_traces import (
-    document_replicas,
-    document_whole,
-    whole_frame,
-)
+from multigpu_study.analysis.step_traces import document_replicas, document_whole, whole_frame
 from multigpu_study.claims import find_claim
 from multigpu_study.published import load_published
 from tests.factory import make_record
@@ -71,10 +67,7 @@ def document() -> tuple[Record, ...]:
     """The document's own tables of 1 to 8 GPUs as Records: five repeats over two launches, which
     differ by up to 0.4%.
     """
-    replicas, whole = (
-        document_replicas(),
-        document_whole().fillna(0.0).set_index("devices"),
-    )
+    replicas, whole = (document_replicas(), document_whole().fillna(0.0).set_index("devices"))
     found = []
     for count, rows in replicas.groupby("devices"):
         for repeat, factor in enumerate((1.0, 1.004, 0.996, 1.003, 0.997)):
@@ -143,11 +136,7 @@ def test_the_document_read_back_from_records_of_its_own_figures() -> None:
         ("C6", "forward_s", lambda devices: 1.125 if devices == 1 else 0.75),
         ("C7", "backward_s", lambda devices: 1.5 if devices == 1 else 1.4),
         # it grows by more than forward
-        (
-            "C7",
-            "backward_over_forward",
-            lambda devices: 2.0 if devices == 1 else 4.0,
-        ),
+        ("C7", "backward_over_forward", lambda devices: 2.0 if devices == 1 else 4.0),
         ("C8", "forward_imbalance", lambda devices: 1.0 if devices == 5 else 1.8),
         ("C9", "merge_share", lambda devices: devices / 20),
     ],

@@ -250,10 +250,7 @@ CASES: dict[str, Case] = {
     ),
     "C44": Case(
         CNN | {"boots": "vwxyz"},  # forms are told apart over several boots only
-        (
-            (at(1, processes="per_device"), 100),
-            (at(1, framework="tensorflow", **IN_GRAPH), 75, 45),
-        ),
+        ((at(1, processes="per_device"), 100), (at(1, framework="tensorflow", **IN_GRAPH), 75, 45)),
     ),
     "C46": Case(
         CNN | {"execution": "captured"},

@@ -181,10 +181,7 @@ def searched(constant: float, alike: float, rare_rate: float = 3.0) -> Records:
         planted, rare = problem.build().planted, np.arange(100) >= 50
         for rule, missed in (("adagrad", 0.1), ("sgd", constant), ("adagrad_norm", alike)):
             # a rate that one seed alone finds bad is not the best
-            for rate, worse in (
-                (0.1, 1.0),
-                (1.0, 0.5 if seed else 9.0),
-            ):
+            for rate, worse in ((0.1, 1.0), (1.0, 0.5 if seed else 9.0)):
                 told = {
                     "problem": problem,
                     "rule": rule,

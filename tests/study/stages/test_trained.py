@@ -234,10 +234,7 @@ def test_measured_costs_make_a_record_with_the_best_placement(
 
 def record_of(costs: Costs, framework: str = "torch") -> StageRecord:
     """Measured costs of the tiny model for two devices, nothing planned yet."""
-    run, machine = (
-        run_of(framework, placement="single", devices=1),
-        make_machine(2),
-    )
+    run, machine = (run_of(framework, placement="single", devices=1), make_machine(2))
     made = {"machine": machine, "versions": {}, "measured_at": "", "commit": "", "clean_tree": True}
     fields = {
         "run": run,

@@ -22,12 +22,7 @@ from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
 from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ProtocolExperiment
-from multigpu_study.synchrony.grid import (
-    APART,
-    EXPERIMENTS,
-    GRIDS,
-    build,
-)
+from multigpu_study.synchrony.grid import APART, EXPERIMENTS, GRIDS, build
 from multigpu_study.synchrony.measure import LEFT, main, measure, possible_here
 from multigpu_study.synchrony.problems import DigitsProblem
 from multigpu_study.synchrony.record import histogram, make_record
@@ -248,8 +243,7 @@ def test_real_runs_on_gpus_need_as_many_gpus_as_workers(
     assert {entry.run.workers for entry in find_grid("gpus", grids=GRIDS)} == {2, 4, 8}
     assert {entry.run.gpus for entry in possible_here(find_grid("gpus", grids=GRIDS), 4)} == {2, 4}
     assert possible_here(
-        [Planned(trained("async", workers=1, clock="real", server_device="cuda"), 1.0)],
-        1,
+        [Planned(trained("async", workers=1, clock="real", server_device="cuda"), 1.0)], 1
     )
     monkeypatch.setattr(module, "gpu_count", lambda: 1)
     assert main(["--grid", "gpus"]) == 2

@@ -15,11 +15,7 @@ import torch
 
 from multigpu.engines.torch.checked import train_reference
 from multigpu.spec.errors import DidNotTrain
-from multigpu_study.training.checkpoint import (
-    checkpoint_path,
-    read_checkpoint,
-    write_checkpoint,
-)
+from multigpu_study.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu_study.training.command import train
 from multigpu_study.training.experiment import TrainingItem, folder_of
 from multigpu_study.training.grid import joined_placements, placed, staged_twins
@@ -319,11 +315,7 @@ def test_slots_schedule_data_and_random_numbers_come_back(tmp_path: Path, precis
 
     ended = []
     # "half" ends one step after its checkpoint
-    for name, steps in (
-        ("whole", 6),
-        ("half", 4),
-        ("again", 6),
-    ):
+    for name, steps in (("whole", 6), ("half", 4), ("again", 6)):
         session = session_of(
             Case(name, run, folder="run-half" if name == "again" else ""), 0, tmp_path
         )

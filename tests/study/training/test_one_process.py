@@ -18,15 +18,7 @@ from multigpu_study.training.record import TrainingStore
 from multigpu_study.training.run import TrainingRun
 from tests.further import asked, but
 from tests.study.training import cases
-from tests.study.training.cases import (
-    ADAM,
-    Case,
-    Results,
-    fault_of,
-    measured,
-    train_one,
-    training,
-)
+from tests.study.training.cases import ADAM, Case, Results, fault_of, measured, train_one, training
 
 pytestmark = pytest.mark.timeout(300)
 

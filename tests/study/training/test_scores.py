@@ -69,10 +69,7 @@ def test_sentences_translated_together_are_translated_as_each_alone():
         == greedy(module, sources, longest=12, batch_size=64)
     )
     # some end by themselves, others after the most words
-    assert {len(answer) < 12 for answer in expected} == {
-        True,
-        False,
-    }
+    assert {len(answer) < 12 for answer in expected} == {True, False}
     assert greedy(module, sources, longest=4) == [answer[:4] for answer in expected]
 
 

@@ -9,12 +9,7 @@ import multigpu as mg
 EXPECTED = {
     "equal": True,
     "fixed": [],
-    "trained": [
-        "experts.0.weight",
-        "experts.1.weight",
-        "experts.2.weight",
-        "experts.3.weight",
-    ],
+    "trained": ["experts.0.weight", "experts.1.weight", "experts.2.weight", "experts.3.weight"],
 }
 
 
