@@ -141,6 +141,13 @@ class Experiment(Generic[AnyItem]):
         check_inputs(item.run for item in items if isinstance(item.run, Run))
 
 
+def print_trials(trials: Sequence[Trial]) -> None:
+    """Print a line a trial, in order; a ValueError where an input cannot be read."""
+    check_inputs(trial.run for trial in trials)
+    for trial in trials:
+        print(f"launch {trial.launch} repeat {trial.repeat}  {trial.label}")
+
+
 def input_fields(run: Any, status: Status) -> dict[str, str]:
     """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run:
     an error).
