@@ -256,7 +256,7 @@ def this_boot() -> str:
         return ""
 
 
-def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
+def device_state(index: int) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot
     tell which GPU it is.
     """
@@ -268,7 +268,6 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        energy_j=energy_j,
     )
 
 

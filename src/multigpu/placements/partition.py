@@ -103,14 +103,11 @@ def section_places(model: Model, devices: int) -> list[int]:
     return stages_of([sum(section.work.values()) for section in model.sections], devices)
 
 
-def stage_count(run: Run) -> int:
-    """Return the stages of one copy of the model: one a device, or two where they interleave."""
-    return dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
-
-
 def pipeline_stages(run: Run, model: Model) -> list[tuple[Section, ...]]:
-    """Return the sections of each stage of a pipeline; stage i is on device i % degree."""
-    count = stage_count(run)
+    """Return the sections of each stage of a pipeline; stage i is on device i % degree, which has
+    two where they interleave.
+    """
+    count = dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
     places = section_places(model, count)
     pairs = list(zip(model.sections, places, strict=True))
     return [tuple(one for one, place in pairs if place == stage) for stage in range(count)]

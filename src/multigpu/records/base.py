@@ -93,13 +93,11 @@ class RecordBase(Kept):
         return self.key_for(self.spec, self.repeat, self.machine.name, self.framework_version)
 
 
-def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
-    """The fields of a Record that is made now, of this machine unless another is given: of several
-    hosts, say.
-    """
+def made_here(versions: dict[str, str]) -> dict[str, Any]:
+    """The fields of a Record that is made now, of this machine."""
     commit, clean = source_state()
     return {
-        "machine": machine or this_machine(),
+        "machine": this_machine(),
         "versions": versions,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit,

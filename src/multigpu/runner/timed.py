@@ -119,8 +119,11 @@ def check_devices(run: Any) -> None:
             f" {allowed}device_type 'cpu'"
         )
     check_host(run, run.devices, available)
-    if listens_everywhere(run):
-        private_network.check_private(f"TensorFlow over several processes ({run.label()})")
+    if listens_everywhere(run) and (reason := private_network.why_not()):
+        private_network.check_allowed(
+            f"TensorFlow over several processes ({run.label()})",
+            f"and no private network can be made here ({reason})",
+        )
 
 
 def ladder_of(item: Point) -> str:

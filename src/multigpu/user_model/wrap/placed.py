@@ -174,11 +174,9 @@ class Placed:
     @property
     def divided(self) -> bool:
         """Whether the gradients that the optimizer reads are parts, which add up over the ranks."""
-        return self.placement == "fsdp2" or bool(self.owners and self._masters_anywhere)
-
-    @property
-    def _masters_anywhere(self) -> bool:
-        return self.settings.precision == "bf16_params"
+        return self.placement == "fsdp2" or bool(
+            self.owners and self.settings.precision == "bf16_params"
+        )
 
     @torch.no_grad()
     def spread(self) -> None:

@@ -22,7 +22,6 @@ from multigpu.workloads.own.modules import (
     is_lazy,
     kind_for,
     uncompiled,
-    with_widths,
     without_dropout,
     without_sparse_gradients,
 )
@@ -65,8 +64,8 @@ def _own_module(job: Job, notes: list[str]) -> nn.Module:
     if is_lazy(made):
         structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
         first = put_together(structure, tensors_of(arrays, torch.get_default_dtype()))
-        with torch.device("cpu"):
-            with_widths(made, lambda: output_of(job, made, first))
+        with torch.device("cpu"), torch.no_grad():
+            output_of(job, made, first)  # from which lazy layers learn their widths
     for name, parameter in made.named_parameters():
         if parameter.device.type != "cpu":
             raise JobError(
