@@ -64,7 +64,8 @@ def step_bytes(
     placement = find_placement(run.placement)
     if isinstance(placement, SplitPlacement):
         assert graph is not None
-        return graph.moved(places_in(graph, run, placement), run.batch_size, item_bytes(run))
+        places = places_in(graph, run, placement)
+        return graph.moved(places, {"rows": run.batch_size}, item_bytes(run))
     moved = _moved(run, placement, model, lookups, gradient_rows)
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1

@@ -30,7 +30,7 @@ from multigpu.engines.torch.variables import (
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.partition import SHARED, pipeline_stages, sent_on, shared_in
 from multigpu.placements.resolve import dims_of
-from multigpu.spec.model import Section
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads import part_of
 
 Values = dict[str, Tensor]
@@ -74,7 +74,7 @@ class Stretch(nn.Module):
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Section]],
+        stages: Sequence[Sequence[Stage]],
         index: int,
         module: nn.Module,
         functions: Functions,

@@ -86,7 +86,7 @@ def _unchained(case: Case) -> None:
     before: set[str] = set()
     once: set[str] = set()
     for section in case.model.sections:
-        if set(section.takes) - before - once:
+        if set(section.inputs) - before - once:
             raise Refused(
                 f"a stage of a pipeline reads what the one before it gives, and section"
                 f" {section.name!r} of {case.run.model!r} reads further ones: choose layer_split"
