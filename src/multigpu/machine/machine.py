@@ -197,9 +197,8 @@ def confine(host_cores: int | None) -> None:
     cores = _allowed_cores()[:host_cores]
     if os.sched_getaffinity(0) == {*cores}:
         return
-    for thread in Path(
-        "/proc/self/task"
-    ).iterdir():  # a library may have made some when it was imported
+    # a library may have made some when it was imported
+    for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
             os.sched_setaffinity(int(thread.name), cores)
 

@@ -83,10 +83,8 @@ def write_page(task: BatchRow, out: Path) -> None:
         executed.cells = list(_told(executed.cells))
         try:
             body, _ = exporter.from_notebook_node(executed)
-        except (
-            ValueError,
-            TemplateNotFound,
-        ) as error:  # an installation without nbconvert's templates: the notebook itself is there
+        # an installation without nbconvert's templates: the notebook itself is there
+        except (ValueError, TemplateNotFound) as error:
             print(f"{page.name} was not made: {str(error).splitlines()[0]}", flush=True)
             continue
         page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")

@@ -20,9 +20,8 @@ from multigpu.spec.schema import Data
 Noted = Literal["fault", "echo"]
 """A cause; or what a replica said that lost another: told if there is nothing better in the end."""
 
-MAX_STARTS = (
-    2  # a Run that was started so often without leaving a Record or a reason is given up as failed
-)
+# a Run that was started so often without leaving a Record or a reason is given up as failed
+MAX_STARTS = 2
 # so many of a stack's innermost calls are told: a library's, its wrapper's and whose call it was
 FRAMES = 3
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.+)')

@@ -265,9 +265,8 @@ def run_program(program: Callable[[Plan], None]) -> None:
     journal = Journal(plan.scratch)
     if journal.ended:  # which the launcher has not seen yet
         os._exit(1)
-    if (
-        here := this_machine().name
-    ) != plan.machine:  # no Record of another machine is made under this one's keys
+    # no Record of another machine is made under this one's keys
+    if (here := this_machine().name) != plan.machine:
         journal.end(
             f"a process of the launch finds itself on {here}, and not on {plan.machine}",
             "its GPUs are there again",

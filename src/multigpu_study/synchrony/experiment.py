@@ -25,13 +25,11 @@ from multigpu_study.synchrony.problems import (
 )
 from multigpu_study.synchrony.protocol import ProtocolName, check_gradients
 
-SYNCHRONY_VERSION = (
-    1  # raised when what a figure means changes, so that old and new never share a table
-)
+# raised when what a figure means changes, so that old and new never share a table
+SYNCHRONY_VERSION = 1
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-VIRTUAL = (  # folder of the virtual clock's Records: its seconds do not depend on the machine
-    "virtual"
-)
+# folder of the virtual clock's Records: its seconds do not depend on the machine
+VIRTUAL = "virtual"
 
 
 class TrainedModel(Description):

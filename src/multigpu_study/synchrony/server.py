@@ -130,12 +130,10 @@ class Server:
         self._taken: list[tuple[float, int, int, Vector]] = []
         self._mark = 0.0  # the part of the budget at which parameters are taken down again
         self._gradients: dict[GradientTask, Vector] = {}
-        self._versions: dict[
-            int, tuple[Vector, int]
-        ] = {}  # parameters and how many batches need them
-        self._since = [
-            0.0
-        ] * experiment.workers  # by worker, when its batch started or its gradient arrived
+        # parameters and how many batches need them
+        self._versions: dict[int, tuple[Vector, int]] = {}
+        # by worker, when its batch started or its gradient arrived
+        self._since = [0.0] * experiment.workers
         self._seconds: dict[str, Any] = {
             "busy_s": 0.0,
             "cancelled_s": 0.0,

@@ -124,9 +124,8 @@ def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
     return None
 
 
-HELD_GIB = (
-    0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
-)
+# what a GPU may have allocated before a Run begins and still tell the Run's own peak
+HELD_GIB = 0.05
 
 
 def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
@@ -169,9 +168,8 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
         flags.append(f"moved bytes were not counted: {uncounted}")
     elif counted != predicted:
         flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
-    if (
-        held := max(part.get("held_gib", 0.0) for part in parts)
-    ) > HELD_GIB:  # the peak counts what the process held before
+    # the peak counts what the process held before
+    if (held := max(part.get("held_gib", 0.0) for part in parts)) > HELD_GIB:
         flags.append(f"{held:.2f}{HELD_FLAG}")
     flags += sorted({why for part in parts if (why := part.get("substituted"))})
     if left_out:

@@ -103,9 +103,8 @@ def count_on_device(optimizer: torch.optim.Optimizer) -> bool:
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
-        elif (
-            type(optimizer) is torch.optim.SGD
-        ):  # its fused form alone reads a rate from the device
+        # its fused form alone reads a rate from the device
+        elif type(optimizer) is torch.optim.SGD:
             group["fused"], group["foreach"] = True, False
         else:
             return False

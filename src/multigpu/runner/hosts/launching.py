@@ -156,9 +156,8 @@ class HostGroup:
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
-        self.ended: list[
-            dict[str, Any]
-        ] = []  # what other hosts said when their part of a launch was over
+        # what other hosts said when their part of a launch was over
+        self.ended: list[dict[str, Any]] = []
         # from now on this process and those it starts are one of several hosts: `this_machine` says
         # so, and so do Records
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
