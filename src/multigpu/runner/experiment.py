@@ -71,10 +71,10 @@ class Experiment(Generic[AnyItem]):
     launcher does.
 
     path: "module:NAME" of such an object. watched: whether its Records say what else the machine
-        did. cyclic: whether a closed session may
-    leave tensors in cycles, which only a collection frees. modules: imported once before workers
-    are forked; torch._dynamo among them where there are optimizers, the first of which would import
-    it, a second and a half of each worker.
+        did. cyclic: whether a closed session may leave tensors in cycles, which only a collection
+        frees. modules: imported once before workers are forked; torch._dynamo among them where
+        there are optimizers, the first of which would import it, a second and a half of each
+        worker.
     """
 
     path: ClassVar[str]

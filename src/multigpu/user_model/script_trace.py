@@ -1,11 +1,10 @@
 """Traces of any script by PyTorch's profiler, one file a rank: how long its devices computed, and
 what they waited for when they did not.
 Parts of a window add up: computing; waiting_for_others and communication, collectives beside which
-    nothing is computed; copies that are
-as exposed; idle while the host was in a DataLoader (input) or not (host_dispatch). A collective
-that all ranks join has travelled only
-once the last of them began it: those that began earlier waited. One rank's file alone calls all of
-    it communication.
+    nothing is computed; copies that are as exposed; idle while the host was in a DataLoader (input)
+    or not (host_dispatch). A collective that all ranks join has travelled only once the last of
+    them began it: those that began earlier waited. One rank's file alone calls all of it
+    communication.
 """
 
 import re

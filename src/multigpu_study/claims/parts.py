@@ -27,10 +27,9 @@ class ContrastResult:
     """A contrast in one framework: the records of its scope, its settings among them, its verdict
     and what is said of it.
     able and few: its settings that have enough data, and the others; shown: the able ones, or all
-        where there is none; lacking: the Runs
-    without Records; gap: device counts that are not decided; here: where it holds, if here only;
-    against: whether most able ones say by their estimates alone that it does not hold, and so that
-        nothing that needs it does.
+        where there is none; lacking: the Runs without Records; gap: device counts that are not
+        decided; here: where it holds, if here only; against: whether most able ones say by their
+        estimates alone that it does not hold, and so that nothing that needs it does.
     """
 
     predicate: Predicate

@@ -58,10 +58,9 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     for JSON.
 
     rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where
-        there are several} or {"numbers": by
-    row}; needed: fields that a command must name; files, and records: by row "key file member, ..."
-    with the file's index; others: [folder, machine, what was asked as "name=value ...", "key file
-    member"] of each Record of no point.
+        there are several} or {"numbers": by row}; needed: fields that a command must name; files,
+        and records: by row "key file member, ..." with the file's index; others: [folder, machine,
+        what was asked as "name=value ...", "key file member"] of each Record of no point.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name in (*POINT, *TOLD):
@@ -154,9 +153,8 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     """The table of all these points, which `_static/explorer.js` fills in the site; without a
     script, a link to the CSV of all.
     runs: the folder of their Records. repository: where the repository is browsed, a URL or a
-        folder relative to the page: links to
-    Records begin with it. A ValueError says that the CSV cannot be written, or which file below
-    `runs` is no Record.
+        folder relative to the page: links to Records begin with it. A ValueError says that the CSV
+        cannot be written, or which file below `runs` is no Record.
     """
     if points.empty:
         return Shown(

@@ -36,8 +36,8 @@ class TrainedModel(Description):
     """A model of a workload, its loss the mean over images or target words.
 
     cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the
-        committed corpus with at most `longest`
-    words a side (`model_problem.sentences`). A row is an image or a pair.
+        committed corpus with at most `longest` words a side (`model_problem.sentences`). A row is
+        an image or a pair.
     device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's
         evaluations the first one.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.

@@ -64,9 +64,8 @@ class Accounts:
     cancelled + lost`.
 
     waiting: arrived, for an update that the run did not reach; running: being computed at the end;
-        cancelled: given up for an update;
-    lost: with the worker that ended. late: cancelled batches whose gradient arrived nevertheless,
-        and was dropped (real runs only).
+        cancelled: given up for an update; lost: with the worker that ended. late: cancelled batches
+        whose gradient arrived nevertheless, and was dropped (real runs only).
     busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on
         cancelled and on lost batches.
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.

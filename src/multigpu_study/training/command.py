@@ -38,8 +38,8 @@ def train(
     """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints
     stay. All else: as `sweep`.
     checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one
-        that cannot be used is a ValueError
-    before anything starts. keep: leave the last checkpoint and the log of finished runs.
+        that cannot be used is a ValueError before anything starts. keep: leave the last checkpoint
+        and the log of finished runs.
     """
     root = checkpoints.resolve()
     items = [
