@@ -65,8 +65,7 @@ def study_command(arguments: argparse.Namespace) -> int:
         flush=True,
     )
     print(measure(points(planned), store_of(arguments)), flush=True)
-    code: int = lazy("multigpu.report.site:report_command")(arguments)
-    return code
+    return lazy("multigpu.report.site:report_command")(arguments)
 
 
 def measure_command(arguments: argparse.Namespace) -> int:

@@ -40,8 +40,7 @@ class Trial(Data):
     @property
     def spec(self) -> Spec:
         """The `Spec` that its Record answers."""
-        spec: Spec = self.run
-        return spec
+        return self.run
 
     @property
     def label(self) -> str:

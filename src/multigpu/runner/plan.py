@@ -80,14 +80,12 @@ class Plan(Data):
 
     @property
     def kind(self) -> Experiment[Any]:
-        found: Experiment[Any] = pkgutil.resolve_name(self.experiment)
-        return found
+        return pkgutil.resolve_name(self.experiment)
 
     def key(self, item: Trial) -> str:
-        found: str = self.kind.store.kind.key_for(
+        return self.kind.store.kind.key_for(
             item.spec, item.repeat, self.machine, self.framework_version
         )
-        return found
 
     def find(self, item: Trial) -> Any:
         """The Record that makes this item unnecessary, or None."""

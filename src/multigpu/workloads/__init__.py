@@ -22,8 +22,7 @@ FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
 
 
 def _found(folder: str) -> Workload:
-    found: Workload = importlib.import_module(f"{__name__}.{folder}").WORKLOAD
-    return found
+    return importlib.import_module(f"{__name__}.{folder}").WORKLOAD
 
 
 def _built(workload: Workload, package: str) -> Workload:

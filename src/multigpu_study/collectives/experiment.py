@@ -54,10 +54,9 @@ class Collectives(Experiment[CollectiveItem]):
 
     def open(self, item: CollectiveItem, seat: WorkerContext) -> Session:
         seat.stage("build")
-        bench: Session = importlib.import_module("multigpu_study.collectives.bench").Bench(
+        return importlib.import_module("multigpu_study.collectives.bench").Bench(
             item.run, item.most_symmetric_bytes, item.interface
         )
-        return bench
 
     def measure(
         self, item: CollectiveItem, parts: Sequence[Mapping[str, Any]], total_s: float

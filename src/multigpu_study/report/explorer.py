@@ -23,6 +23,7 @@ from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
 from multigpu.records.store import Held, Store
 from multigpu.spec.run import Run
+from multigpu.writing import explaining
 
 if TYPE_CHECKING:
     import altair as alt
@@ -161,13 +162,9 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
             '<p class="explorer-none">There is no point yet: run <code>make study</code>.</p>'
         )
     folder = paths.figures()
-    try:
+    with explaining(f"the explorer's CSV cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         points.drop(columns="sample").to_csv(folder / NAME, index=False, float_format=DIGITS)
-    except OSError as error:
-        raise ValueError(
-            f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}"
-        ) from None
     found = encoded(points, runs.parent) | {"repository": repository.rstrip("/")}
     # nothing in it can end a script
     data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")

@@ -26,8 +26,7 @@ def job_of(model: Model) -> Job | None:
     described = getattr(model.config, "described", None)
     if described is None or not described.own_update:
         return None
-    job: Job = described.load(model.config.folder)
-    return job
+    return described.load(model.config.folder)
 
 
 def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any:

@@ -140,8 +140,7 @@ class ScheduledTrainer(Trainer):
 
     def _functions(self, module: nn.Module) -> Functions:
         workload = importlib.import_module(part_of(self.context.run.workload, "torch"))
-        found: Functions = workload.section_functions(module)
-        return found
+        return workload.section_functions(module)
 
     def _borders(self, arrays: Values) -> list[tuple[Tensor, ...]]:
         """What passes each border of two stages: shapes and types, on the meta device."""

@@ -88,8 +88,7 @@ def batches_of(
     library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
         return DrawnBatches(job.batch, library.generator_of, rows, rank, seed)
-    loaded: Streamed = library.Loaded(job.batch, rows, replicas, rank, seed)
-    return loaded
+    return library.Loaded(job.batch, rows, replicas, rank, seed)
 
 
 def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
