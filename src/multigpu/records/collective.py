@@ -54,10 +54,6 @@ class CollectiveRecord(RecordBase):
         """In bytes/s."""
         return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
 
-    @property
-    def spec(self) -> CollectiveRun:
-        return self.run
-
 
 class CollectiveStore(Store[CollectiveRecord]):
     """CollectiveRecords in `<root>/<machine>/`."""

@@ -49,13 +49,11 @@ class Program:
     """
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
-        self.plan, self.rank, self.hosts, self.journal, self.kind = (
-            plan,
-            rank,
-            hosts,
-            Journal(plan.scratch),
-            plan.kind,
-        )
+        self.plan = plan
+        self.rank = rank
+        self.hosts = hosts
+        self.journal = Journal(plan.scratch)
+        self.kind = plan.kind
         self.hook = load_hook(plan.hook)
         begun = os.environ.get(STARTED_AT)
         self.startup_s = time.monotonic() - float(begun) if begun else age_s()

@@ -56,10 +56,8 @@ class ContrastResult:
         )
         self.here = ""
         if self.gap and self.verdict != "does not hold":
-            self.verdict, self.here = (
-                "holds here only",
-                f"on {counted(self.predicate, {one.devices for one in self.able})}",
-            )
+            self.verdict = "holds here only"
+            self.here = f"on {counted(self.predicate, {one.devices for one in self.able})}"
         if self.contrast.size and self.verdict == "does not hold":
             self.here = f"without the document's size ({stated(self.contrast)} is not so)"
 

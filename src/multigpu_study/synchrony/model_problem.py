@@ -175,10 +175,8 @@ class ModelProblem:
     dtype = np.dtype(np.float32)
 
     def __init__(self, description: TrainedModel) -> None:
-        self.description, self.model = (
-            description,
-            find_model(description.workload, description.model),
-        )
+        self.description = description
+        self.model = find_model(description.workload, description.model)
         self.size = self.model.parameters
         self.batches = Batches(description, description.rows)
         self._rows: Rows | None = None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
-from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.loaded import Loaded, generator_of
@@ -26,6 +26,7 @@ from multigpu.workloads.own.modules import (
     without_sparse_gradients,
 )
 from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.tensors import of_kind
 
 __all__ = ["Loaded", "generator_of"]  # as readers of batches find them
