@@ -14,6 +14,7 @@ from pydantic import SerializeAsAny, ValidationInfo, field_validator
 
 from multigpu.engines.common.failures import Fault
 from multigpu.engines.common.stacks import how_ended, own_call, read_stacks
+from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Experiment, Trial
 from multigpu.spec.schema import Data
 
@@ -85,6 +86,21 @@ class Plan(Data):
     def key(self, item: Trial) -> str:
         return self.kind.store.kind.key_for(
             item.spec, item.repeat, self.machine, self.framework_version
+        )
+
+    def record(
+        self, item: Trial, status: Status, reason: str, launch_id: str, **fields: Any
+    ) -> Any:
+        """The Record of this item, made now and not yet written; fields: those of its kind."""
+        return self.kind.store.kind(
+            key=self.key(item),
+            attempt=item.attempt,
+            repeat=item.repeat,
+            status=status,
+            reason=reason,
+            launch_id=launch_id,
+            **fields,
+            **made_here(self.versions),
         )
 
     def find(self, item: Trial) -> Any:

@@ -23,7 +23,7 @@ from multigpu.engines.common.standing import DUMPING, Board, board_file, noted
 from multigpu.machine.machine import confine, this_machine
 from multigpu.machine.process import STARTED_AT, age_s, end_with_parent
 from multigpu.machine.surroundings import SurroundingsWatch
-from multigpu.records.base import Status, made_here
+from multigpu.records.base import Status
 from multigpu.runner.experiment import Trial, WorkerContext
 from multigpu.runner.plan import Journal, Plan
 from multigpu.spec.errors import DidNotTrain, EndsProcess, of_a_signal
@@ -230,18 +230,9 @@ class Program:
         either, and the launch ends.
         """
         store = self.kind.store(self.plan.records)
-        record = store.kind(
-            key=self.plan.key(item),
-            attempt=item.attempt,
-            repeat=item.repeat,
-            status=status,
-            reason=reason,
-            launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-            measurement=measured,
-            **self.kind.fields(item, status),
-            **made_here(self.plan.versions),
-            **more,
-        )
+        launch_id = f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        fields = {"measurement": measured, **self.kind.fields(item, status), **more}
+        record = self.plan.record(item, status, reason, launch_id, **fields)
         try:
             store.write(record)
         except FileExistsError:

@@ -10,7 +10,6 @@ import time
 
 from multigpu.engines.common.failures import Fault
 from multigpu.engines.common.standing import Standing, board_file, standings, stuck, with_stacks
-from multigpu.records.base import made_here
 from multigpu.runner.plan import Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.timed import TIMED, is_solo
@@ -128,18 +127,6 @@ class Lookout:
         left = [o for o in items if alike(o.run, item.run) and plan.find(o) is None]
         store = TIMED.store(plan.records)
         for due in left[:1]:
-            record = store.kind(
-                key=plan.key(due),
-                attempt=due.attempt,
-                repeat=due.repeat,
-                status="timeout",
-                reason=why,
-                launch_id=plan.launch_id,
-                measurement=None,
-                input_label="",
-                input_fingerprint="",
-                **TIMED.unread(due),
-                **made_here(plan.versions),
-            )
+            record = plan.record(due, "timeout", why, plan.launch_id, **TIMED.unread(due))
             with contextlib.suppress(OSError):
                 store.write(record)

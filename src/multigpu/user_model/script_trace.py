@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pandas as pd
-import yaml
 
 from multigpu.analysis.templates import macros_of
 from multigpu.engines.common.traced import short_name
 from multigpu.records.intervals import Span, hull, intersection, length, uncovered, union
+from multigpu.user_model.stuck import TRY_FIRST
 from multigpu.user_model.trace_file import TraceFile, read_trace
 
 CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")
@@ -29,9 +29,8 @@ OWN = ("copies", "input", "host_dispatch")
 PARTS = ("computing", *CAUSES)
 KERNELS = 5
 
-TRY_FIRST: dict[str, str] = yaml.safe_load(
-    Path(__file__).with_name("try_first.yaml").read_text(encoding="utf-8")
-)["trace"]
+FIRST = TRY_FIRST["trace"]
+"""By cause, what to try first."""
 STAGES = re.compile("SendRecv", re.IGNORECASE)
 GATHERING = re.compile("AllGather|ReduceScatter", re.IGNORECASE)
 """Of NCCL's kernels: what stages send, and what cut variables are gathered and reduced by."""
@@ -79,7 +78,7 @@ class ScriptTrace:
 
     @property
     def advice(self) -> str:
-        """The key of what to try first (`TRY_FIRST`)."""
+        """The key of what to try first (`FIRST`)."""
         if self.late:
             return "late" if self.late[1] == "host_dispatch" else self.late[1]
         if self.largest == "host_dispatch" and self.captured:
@@ -238,7 +237,7 @@ def told(found: ScriptTrace) -> list[str]:
         rank: [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
         for rank, shares in sorted(found.shares.items())
     }
-    first = TRY_FIRST[found.advice]
+    first = FIRST[found.advice]
     return said("told", found=found, mean=found.mean, cells=cells, first=first).split("\n")
 
 
