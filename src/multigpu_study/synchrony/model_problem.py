@@ -82,7 +82,7 @@ class SentencePairs:
         }, made.global_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        # that are not the likeliest; padding has a negative target
+        # the wrong ones are not the likeliest; padding has a negative target
         def words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
             return ((x @ weight).argmax(1) != targets)[targets >= 0].sum()
 

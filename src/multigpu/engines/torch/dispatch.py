@@ -1,6 +1,5 @@
 """Placements dispatched by one thread for all devices: copies of a model, or a pipeline."""
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from multigpu.placements.partition import bounds, section_places
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.stage_graph import Crossing
-from multigpu.workloads import part_of
+from multigpu.workloads import import_part
 
 Values = dict[str, Tensor]
 
@@ -152,7 +151,7 @@ class PipelineTrainer(DispatchedTrainer):
         ]
         self.crossings = model.graph.crossings(places)
         super().__init__(context)
-        functions = importlib.import_module(part_of(run.workload, "torch")).section_functions
+        functions = import_part(run.workload, "torch").section_functions
         self.compute: list[dict[str, Callable[[Values], Values]]] = [
             functions(module) for module in self.modules.values()
         ]

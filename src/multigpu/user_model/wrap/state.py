@@ -66,7 +66,7 @@ def mean_buffer(placed: Placed, buffer: Tensor) -> Tensor:
     value = buffer.detach().clone()
     if value.is_floating_point():
         return (placed.group.sum(value) / placed.group.size).cpu()
-    placed.group.from_first(value)
+    placed.group.from_rank(value)
     return value.cpu()
 
 
