@@ -56,17 +56,9 @@ class Session(Protocol):
         """Free what this Run holds; the process goes on to the next."""
 
 
-def open_session(
-    run: Run,
-    rank: int,
-    threads: int,
-    shared: Path,
-    timeout_s: float,
-    startup_s: float,
-    stage: Stage,
-    **hosts: Any,
-) -> Session:
-    """Import the Run's framework and open its session. threads: of each replica."""
+def open_session(opening: Opening, **hosts: Any) -> Session:
+    """Import the Run's framework and open its session."""
+    run = opening.run
     # a process for each device of a TensorFlow Run is started by its session
     module = (
         "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
@@ -76,9 +68,7 @@ def open_session(
     where = f"multigpu.engines.{run.framework}.{module}"
     if (compute := find_placement(run.placement).compute) == "stage":
         where = f"{plugins.declared('engines')[compute].value}.{run.framework}_engine"
-    engine = import_for_good(where)
-    opening = Opening(run, rank, threads, shared, timeout_s, startup_s, stage)
-    return engine.Session(opening, **hosts)
+    return import_for_good(where).Session(opening, **hosts)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
