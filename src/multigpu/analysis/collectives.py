@@ -73,11 +73,9 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
         "framework_version": record.versions.get("torch", "none"),
         "samples": len(measured.time_s) if measured else 0,
         "bus_bytes_per_s": carried / record.time_s if record.time_s else None,
-        **{
-            "hosts": machine.hosts,
-            "per_host": machine.processes_per_host,
-            "network": machine.network,
-        },
+        "hosts": machine.hosts,
+        "per_host": machine.processes_per_host,
+        "network": machine.network,
         "rate_bytes_per_s": float(rate[1]) * 1e6 / 8 if rate else None,
     }
     if measured:

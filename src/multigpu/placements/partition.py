@@ -68,8 +68,8 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
 
 def section_places(model: Model, devices: int) -> dict[str, int]:
     """The device of each of the model's sections, balanced by their work for one row."""
-    places = stages_of([sum(section.work.values()) for section in model.sections], devices)
-    return {section.name: place for section, place in zip(model.sections, places, strict=True)}
+    places = stages_of([sum(section.work.values()) for section in model.graph.stages], devices)
+    return {section.name: place for section, place in zip(model.graph.stages, places, strict=True)}
 
 
 def pipeline_stages(run: Run, model: Model) -> list[tuple[Stage, ...]]:
@@ -79,7 +79,8 @@ def pipeline_stages(run: Run, model: Model) -> list[tuple[Stage, ...]]:
     count = dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
     places = section_places(model, count)
     return [
-        tuple(one for one in model.sections if places[one.name] == stage) for stage in range(count)
+        tuple(one for one in model.graph.stages if places[one.name] == stage)
+        for stage in range(count)
     ]
 
 
@@ -100,7 +101,7 @@ def shared_in(sections: Sequence[Stage]) -> list[str]:
 
 def shared_by_ends(run: Run, model: Model) -> int:
     """Return elements of variables that a pipeline's first and last device both keep."""
-    gives = [size for section in model.sections for size in section.gives.values()]
+    gives = [size for section in model.graph.stages for size in section.gives.values()]
     return sum(size.get("once", 0) for size in gives) if dims_of(run).degree > 1 else 0
 
 

@@ -145,13 +145,8 @@ class Model:
 
     @cached_property
     def graph(self) -> StageGraph:
-        """The stages over which its layers can be spread; none where the model declares none."""
+        """The sections over which its layers can be spread; none where the model declares none."""
         return StageGraph(self.declare_sections() if self.declare_sections else ())
-
-    @property
-    def sections(self) -> tuple[Stage, ...]:
-        """Those of its graph, in an order in which they can run."""
-        return self.graph.stages
 
     def at(self, sequence_length: int | None) -> Model:
         """Describe this model over sequences of so many tokens (None: as many as it can read)."""

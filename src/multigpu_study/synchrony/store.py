@@ -2,7 +2,6 @@
 machine>/`; and what tells them from others.
 """
 
-from pathlib import Path
 from typing import Any
 
 from multigpu import paths
@@ -19,9 +18,6 @@ class SynchronyStore(Store[Measured[Any]]):
 
     kind = SynchronyRecord
     kinds = {AveragingExperiment.folder: AveragingRecord, Downpour.folder: DownpourRecord}
-
-    def __init__(self, root: Path = paths.SYNCHRONY) -> None:
-        super().__init__(root)
 
     def of_experiment(self, experiment: ExperimentBase) -> Measured[Any] | None:
         """The latest attempt of this experiment on this machine, or None."""

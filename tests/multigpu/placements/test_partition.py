@@ -223,11 +223,11 @@ def test_sections_name_every_variable_once():
         model
         for workload in workloads().values()
         for model in workload.models.values()
-        if model.sections
+        if model.graph.stages
     ]
     assert {model.workload for model in models} == {"nmt", "cnn", "stacks", "gpt"}
     for model in models:
-        named = [variable for section in model.sections for variable in section.variables]
+        named = [variable for section in model.graph.stages for variable in section.variables]
         assert sorted(named) == sorted(v.name for v in model.variables)
-        given = {tensor for section in model.sections for tensor in section.gives}
-        assert {tensor for section in model.sections for tensor in section.inputs} == given
+        given = {tensor for section in model.graph.stages for tensor in section.gives}
+        assert {tensor for section in model.graph.stages for tensor in section.inputs} == given

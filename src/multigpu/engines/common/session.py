@@ -101,10 +101,9 @@ def distances_moved(run: Run, parts: Sequence[Mapping[str, Any]]) -> dict[str, f
 
 def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
     """Whether replicas that must hold equal variables do; None: there are none."""
-    row = find_placement(run.placement)
-    if row.variables == "replica" and semantics_of(run).agree_after(
-        run.warmup_steps + run.timed_steps
-    ):
+    row, semantics = find_placement(run.placement), semantics_of(run)
+    averaged = semantics.every > 1 and (run.warmup_steps + run.timed_steps) % semantics.every == 0
+    if row.variables == "replica" and (semantics.facts.replicas_agree or averaged):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
     if row.compute in PARTITIONED and dims_of(run).copies > 1:
         return all(

@@ -146,7 +146,7 @@ class PipelineTrainer(DispatchedTrainer):
         self.micro_batches = run.micro_batches or 1
         places = section_places(model, self.degree)
         self.sections = [
-            [each for each in model.sections if places[each.name] == stage]
+            [each for each in model.graph.stages if places[each.name] == stage]
             for stage in range(self.degree)
         ]
         self.crossings = model.graph.crossings(places)

@@ -138,8 +138,7 @@ class ScheduledTrainer(Trainer):
         self.schedule: Any = None
 
     def _functions(self, module: nn.Module) -> Functions:
-        workload = import_part(self.context.run.workload, "torch")
-        return workload.section_functions(module)
+        return import_part(self.context.run.workload, "torch").section_functions(module)
 
     def _borders(self, arrays: Values) -> list[tuple[Tensor, ...]]:
         """What passes each border of two stages: shapes and types, on the meta device."""
