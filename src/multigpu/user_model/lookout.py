@@ -54,7 +54,7 @@ class Lookout:
         self._pass_on(plan, journal)
         event = journal.open_item()
         if event is None:
-            self._not_begun(journal, over, now_s)
+            self._not_begun(over, now_s)
             return
         item, key = plan.items[event["index"]], event["key"]
         started_s = event["at"]
@@ -73,7 +73,7 @@ class Lookout:
         if over:
             raise OutOfTime
 
-    def _not_begun(self, journal: Journal, over: bool, now_s: float) -> None:
+    def _not_begun(self, over: bool, now_s: float) -> None:
         if not self.done and now_s > self.began_s + self.patience_s:
             took = f"{now_s - self.began_s:.0f} s"
             self.trouble = f"the processes of a launch had not come up after {took}"

@@ -29,8 +29,6 @@ OWN = ("copies", "input", "host_dispatch")
 PARTS = ("computing", *CAUSES)
 KERNELS = 5
 
-FIRST = TRY_FIRST["trace"]
-"""By cause, what to try first."""
 STAGES = re.compile("SendRecv", re.IGNORECASE)
 GATHERING = re.compile("AllGather|ReduceScatter", re.IGNORECASE)
 """Of NCCL's kernels: what stages send, and what cut variables are gathered and reduced by."""
@@ -78,7 +76,7 @@ class ScriptTrace:
 
     @property
     def advice(self) -> str:
-        """The key of what to try first (`FIRST`)."""
+        """The key of what to try first (`TRY_FIRST`)."""
         if self.late:
             return "late" if self.late[1] == "host_dispatch" else self.late[1]
         if self.largest == "host_dispatch" and self.captured:
@@ -237,7 +235,7 @@ def told(found: ScriptTrace) -> list[str]:
         rank: [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
         for rank, shares in sorted(found.shares.items())
     }
-    first = FIRST[found.advice]
+    first = TRY_FIRST["trace"][found.advice]
     return said("told", found=found, mean=found.mean, cells=cells, first=first).split("\n")
 
 
