@@ -25,7 +25,7 @@ from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.base import STATUSES
 from multigpu.records.record import Record, RecordStore
 from multigpu.runner.lanes import places_here, run_lanes
-from multigpu.runner.point import Point, known_points
+from multigpu.runner.point import Point, known_here
 from multigpu.runner.summary import Bar, Summary, followed
 from multigpu.runner.timed import check_devices
 from multigpu.spec.run import Run
@@ -104,7 +104,7 @@ def _phase(
 ) -> None:
     """Measure these lanes at once, unless the first, which is compared, is complete."""
     first = next(iter(shares.values()))
-    if len(known_points(first, store)) == len(first):
+    if len(known_here(first, store)) == len(first):
         there = sum(map(len, shares.values()))
         summary.reused += there
         bar.update(there)

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from multigpu.build import build_run
-from multigpu.engines.common.session import open_session
+from multigpu.engines.common.session import Opening, open_session
 from multigpu.machine.machine import source_state, this_machine
 from multigpu.placements import placements
 from multigpu.placements.memory import kept_on
@@ -97,7 +97,7 @@ def counted(run: Run) -> list[int]:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1
         )
-        session = open_session(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None)
+        session = open_session(Opening(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None))
         buffers = sum(
             buffer.untyped_storage().nbytes()
             for module in session.trainer.modules.values()

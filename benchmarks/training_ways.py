@@ -15,7 +15,7 @@ from typing import Any
 
 from training_jobs import BY_HAND
 
-from multigpu.engines.common.session import open_session
+from multigpu.engines.common.session import Opening, open_session
 from multigpu.engines.common.timing import run_window
 from multigpu.machine.machine import confine, device_state, threads_for
 from multigpu.machine.process import end_with_parent, tensorflow_environment
@@ -59,7 +59,8 @@ def prepared(run: Run, way: str, rank: int, shared: Path) -> Prepared:
     """Open the way's session, and write its step where users write their own."""
     several = run.devices > 1
     threads = threads_for(processes_of(run), run.host_cores)
-    session = open_session(run, rank, threads, shared, TIMEOUT_S, 0.0, lambda name: None)
+    opening = Opening(run, rank, threads, shared, TIMEOUT_S, 0.0, lambda name: None)
+    session = open_session(opening)
     if way not in BY_HAND:
         is_shared = find_placement(run.placement).semantics.facts.loss_is_shared
         return Prepared(session, session.step, 1.0 if is_shared else 1 / run.devices)

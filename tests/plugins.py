@@ -37,7 +37,8 @@ BY_COPY = Placement(
 from dataclasses import replace
 
 from multigpu.lazy import lazy
-from multigpu.workloads.base import Optimizer, Workload
+from multigpu.spec.model import Optimizer
+from multigpu.workloads.base import Workload
 from multigpu.workloads.stacks.description import StackConfig, describe
 
 TINY = describe("blobs_tiny", StackConfig("dense", 5, 6, 2, 3), Optimizer("sgd", rate=0.1))

@@ -102,13 +102,14 @@ def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
     """Predict one placement of the placed stages from their costs."""
     graph = pricing.graph
     full = graph.check(places, max(places.values()) + 1)
+    moved = graph.moved(full, {"rows": pricing.rows}, pricing.item_bytes)
     return Predicted(
         name=name,
         stage_devices=places_text(graph, places),
         devices=len(set(places.values())),
         step_time_s=pricing.step_time_s(full),
         serial_s=pricing.serial_s(full),
-        cut_bytes=graph.moved(full, pricing.rows, pricing.item_bytes).get("device_to_device", 0),
+        cut_bytes=moved.get("device_to_device", 0),
     )
 
 
@@ -172,9 +173,12 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     if attempts and not again:
         return store.read(attempts[-1])
     store.check_writable()
-    graph = graph_of(run)
+    graph, extents = graph_of(run), {"rows": run.batch_size}
     sizes = sorted(
-        {*COPY_SIZES, *(graph.bytes_of(stage.name, run.batch_size) for stage in graph.placed)}
+        {
+            *COPY_SIZES,
+            *(graph.bytes_of(stage.name, extents) for stage in graph.placed),
+        }
     )
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": CALLS})
     environment = os.environ | (

@@ -120,7 +120,7 @@ class Pricing:
         return getattr(self._prices[name], part) if name in self._prices else NOTHING
 
     def _bytes(self, name: str) -> int:
-        return self.graph.bytes_of(name, self.rows, self.item_bytes)
+        return self.graph.bytes_of(name, {"rows": self.rows}, self.item_bytes)
 
     def step_time_s(self, places: Places) -> float:
         clock = _Clock(self.costs.threads, self.costs.call_s)
@@ -156,7 +156,8 @@ class Pricing:
             reached |= {*stage.inputs} if stage.name in reached else set()
         trained = {name for name in reached if not graph.by_name[name].integers}
         readers = {
-            name: sum(reader in trained for reader in graph.readers[name]) for name in trained
+            name: sum(reader in trained for reader in graph.readers.get(name, ()))
+            for name in trained
         }
         issued = asked_s = clock.host.get("one", clock.begin_s)
         arrived: dict[str, list[tuple[float, float]]] = {last: [(asked_s, lost_s)]}
@@ -196,10 +197,12 @@ class Pricing:
             for part in (one.forward, one.backward, one.update)
         )
         copies = 0.0
-        for crossing in self.graph.crossings(places, self.rows, self.item_bytes):
-            if HOST not in (crossing.start, crossing.end):
-                back_s = crossing.gradient * slower_s(gradient_cost(self.costs, crossing.bytes))
-                copies += slower_s(copy_cost(self.costs, crossing.bytes)) + back_s
+        for crossing in self.graph.crossings(places):
+            size = self._bytes(crossing.name)
+            for end in crossing.ends:
+                if HOST not in (crossing.start, end):
+                    back_s = crossing.gradient * slower_s(gradient_cost(self.costs, size))
+                    copies += slower_s(copy_cost(self.costs, size)) + back_s
         return self.costs.call_s + stages + copies
 
     def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
@@ -232,7 +235,7 @@ class Pricing:
             order = (
                 float(f"{step_s:.6g}"),
                 len(set(places)),
-                len(self.graph.crossings(full, self.rows)),
+                sum(len(crossing.ends) for crossing in self.graph.crossings(full)),
                 places,
             )
             priced.append((order, named, step_s))

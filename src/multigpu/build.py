@@ -62,9 +62,5 @@ def _stages_of(run: Run, row: Placement) -> Stages | None:
         at_most=row.at_most,
         by_digits=row.split == "digits",
         places=partial(places_of, run) if is_staged else None,
-        staged_workloads=_staged_workloads,
+        staged_workloads=lambda: [name for name, other in workloads().items() if other.stages],
     )
-
-
-def _staged_workloads() -> list[str]:
-    return [name for name, workload in workloads().items() if workload.stages]

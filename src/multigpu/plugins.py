@@ -80,8 +80,7 @@ def _study(kind: str) -> Mapping[str, str]:
         if error.name not in (STUDY, f"{STUDY}.registry"):
             raise
         return {}
-    added: Mapping[str, str] = registry.ENTRY_POINTS.get(kind, {})
-    return added
+    return registry.ENTRY_POINTS.get(kind, {})
 
 
 def files() -> list[Path]:

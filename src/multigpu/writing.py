@@ -49,6 +49,15 @@ def naming(path: Path) -> Iterator[None]:
         raise type(error)(error.errno, error.strerror, str(path)) from None
 
 
+@contextlib.contextmanager
+def explaining(what: str, then: str = "", kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Have an OSError be one sentence: what cannot be, the system's reason, and what to do then."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}{then}") from None
+
+
 def read_packed(path: Path) -> bytes:
     """Read a compressed file; an OSError, EOFError or zlib.error if it cannot be read, is damaged,
     or holds more than any Record.

@@ -11,7 +11,7 @@ ENTRY_POINTS = {
     },
     "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},
     "experiments": {
-        "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
+        "synchrony": "multigpu_study.synchrony.store:SYNCHRONY",
         "stages": "multigpu_study.stages.record:STAGES",
         "training": "multigpu_study.training.record:KIND",
     },

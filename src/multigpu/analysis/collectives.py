@@ -64,6 +64,7 @@ def median_bounds(samples: Sequence[float]) -> tuple[float, float]:
 
 def _row(record: CollectiveRecord) -> dict[str, Any]:
     run, measured, machine = record.run, record.measurement, record.machine
+    carried = bus_factor(run.devices) * run.bytes
     rate = re.match(r"([\d.]+) Mbit/s", machine.network)
     row = run.values_of(*OF_RUN) | identity(record)
     row |= {
@@ -71,18 +72,16 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
         "kind": "algorithm" if run.method in algorithms() else "library",
         "framework_version": record.versions.get("torch", "none"),
         "samples": len(measured.time_s) if measured else 0,
-        "bus_bytes_per_s": record.bus_bandwidth,
-        **{
-            "hosts": machine.hosts,
-            "per_host": machine.processes_per_host,
-            "network": machine.network,
-        },
+        "bus_bytes_per_s": carried / record.time_s if record.time_s else None,
+        "hosts": machine.hosts,
+        "per_host": machine.processes_per_host,
+        "network": machine.network,
         "rate_bytes_per_s": float(rate[1]) * 1e6 / 8 if rate else None,
     }
     if measured:
         # processes of one host read the same interface
-        carried = (measured.interface_bytes or [])[:: machine.processes_per_host or 1]
-        sent = [max(way) for way in zip(*carried, strict=True)] or [None] * 2
+        each = (measured.interface_bytes or [])[:: machine.processes_per_host or 1]
+        sent = [max(way) for way in zip(*each, strict=True)] or [None] * 2
         row |= dict(zip(("host_sent_bytes", "host_received_bytes"), sent, strict=True))
         row |= dict(
             zip(("median_low_s", "median_high_s"), median_bounds(measured.time_s), strict=True)

@@ -135,8 +135,8 @@ def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict
     without any.
 
     traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a
-        profiler does not see: it is taken
-    out of what else counts as the host's launches, and never more than that.
+        profiler does not see: it is taken out of what else counts as the host's launches, and never
+        more than that.
     """
     if traces.empty:
         return None

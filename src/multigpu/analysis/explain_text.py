@@ -59,10 +59,8 @@ said = macros_of(
 def sentences(one: Explanation) -> list[str]:
     """The answer: how it compares, why, and what was faster."""
     row, base = one.row, one.base
-    device, devices = (
-        device_word(row["device_type"]),
-        devices_text(*row[["devices", "device_type"]]),
-    )
+    device = device_word(row["device_type"])
+    devices = devices_text(*row[["devices", "device_type"]])
     best = None if one.faster.empty else one.faster.iloc[0]
     causes = [] if one.parts is None else one.causes()[:2]
     longest = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in causes]

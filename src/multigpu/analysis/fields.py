@@ -20,10 +20,10 @@ ROLES: dict[str, Role] = {
 """What each field of a Run is to those who compare Runs; how its values are called stands in
 `words.SAYS` and `words.OF_A_JOB`.
 job: what one device does in a step; size: on how much; way: how it is done, which may differ
-    between rivals; condition: what is compared
-has it in common; host: so too, where it is named; watch: counts only where it is named; length: how
-long was measured, which makes no other question; repeat: tells repeats apart; unread: no row has it
-(`input_label` says what was read; no row is of a traced Run).
+    between rivals; condition: what is compared has it in common; host: so too, where it is named;
+    watch: counts only where it is named; length: how long was measured, which makes no other
+    question; repeat: tells repeats apart; unread: no row has it (`input_label` says what was read;
+    no row is of a traced Run).
 """
 
 

@@ -111,12 +111,9 @@ def _bytes(run: Run, m: Measurement) -> Found:
         # words of a source sentence, and one more of its translation
         joined = m.padded_units // (2 * length + 1) // run.timed_steps
         least, exact = _again(run, joined * length, joined * (length + 1)), True
-    if predicted != least if exact else _below(predicted, least):
+    fewer = any(predicted.get(kind, 0) < count for kind, count in least.items())
+    if predicted != least if exact else fewer:
         yield "bytes predicted are not those of its placement", f"{predicted} and {least}"
-
-
-def _below(predicted: Mapping[str, float], least: Mapping[str, float]) -> bool:
-    return any(predicted.get(kind, 0) < count for kind, count in least.items())
 
 
 MOVES_NOTHING = (

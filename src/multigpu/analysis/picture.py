@@ -45,9 +45,8 @@ DIGITS = "%.6g"
 class Picture(Figure):
     """A matplotlib Figure that knows its words and data.
     finding: the title, a sentence computed from the data, or "" where they do not support one.
-        caption: what is drawn, of how many repeats,
-    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name:
-        of its files, where it is saved.
+        caption: what is drawn, of how many repeats, which machine. data: what was drawn, a row a
+        mark. narrow: the same drawn for a telephone. name: of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     hovers: id of something drawn (matplotlib's gid) -> what is said when the pointer rests on it,
         or, where it has a URL, when it is focused. told: columns of data that `alt` reads out.

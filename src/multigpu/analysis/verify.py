@@ -123,13 +123,8 @@ def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
     run = record.get("run")
     if isinstance(run, dict) and "method" in run:
         return CollectiveRecord
-    return next((kind for field, kind in _kinds_by_field().items() if field in record), None)
-
-
-@lru_cache
-def _kinds_by_field() -> Mapping[str, type[Kept]]:
     added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
-    return {**added, **KINDS}
+    return next((kind for field, kind in {**added, **KINDS}.items() if field in record), None)
 
 
 def verify(

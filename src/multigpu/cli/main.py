@@ -51,5 +51,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{parsed.command} takes no --records: {OWN_RECORDS[parsed.command]}")
     if parsed.own_parser and parsed.records is not None:
         words = ["--records", parsed.records, *words]
-    code: int = pkgutil.resolve_name(parsed.run)(words if parsed.own_parser else parsed)
-    return code
+    return pkgutil.resolve_name(parsed.run)(words if parsed.own_parser else parsed)

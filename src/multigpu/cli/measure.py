@@ -16,15 +16,13 @@ from multigpu.lazy import lazy
 from multigpu.machine.ceilings import measure_ceilings
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.record import RecordStore
-from multigpu.runner.hosts.launching import company, follow
+from multigpu.runner.experiment import print_trials
+from multigpu.runner.hosts.launching import on_hosts
 from multigpu.runner.lanes import lanes_of, measure_shared, sharing_words
-from multigpu.runner.launch_environment import launch_environment
-from multigpu.runner.point import Point, key_here
+from multigpu.runner.point import Point, records_here
 from multigpu.runner.sweep import measure
 from multigpu.spec.parse import parse_fields
-from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
-from multigpu.workloads.sources import check_inputs
 from multigpu.writing import naming
 
 
@@ -67,8 +65,7 @@ def study_command(arguments: argparse.Namespace) -> int:
         flush=True,
     )
     print(measure(points(planned), store_of(arguments)), flush=True)
-    code: int = lazy("multigpu.report.site:report_command")(arguments)
-    return code
+    return lazy("multigpu.report.site:report_command")(arguments)
 
 
 def measure_command(arguments: argparse.Namespace) -> int:
@@ -97,8 +94,6 @@ def measure_command(arguments: argparse.Namespace) -> int:
         planned = having(grids, parse_fields(arguments.fields))
         if arguments.repeats:
             planned = [entry.repeated(arguments.repeats) for entry in planned]
-        else:
-            planned = planned
         chosen = points(planned) if arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})
@@ -121,9 +116,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
         print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
         return 0
     if arguments.dry_run:
-        check_inputs(point.run for point in chosen)
-        for point in chosen:
-            print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
+        print_trials(chosen)
         return 0
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
@@ -134,49 +127,29 @@ def measure_command(arguments: argparse.Namespace) -> int:
         )
         print(shared)
         return shared.exit_code
-    with company(arguments) as hosts:
-        if hosts and arguments.node_rank:
-            print(
-                f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank};"
-                " Records are on host 0"
-            )
-            return 0
-        store, retry = store_of(arguments), arguments.retry
-        done = measure(
-            chosen, store, retry, not arguments.quiet, None, arguments.tensorboard, hosts
-        )
-    print(done)
-    return done.exit_code
-
-
-def _standing(
-    arguments: argparse.Namespace, planned: Sequence[Planned]
-) -> tuple[set[tuple[Run, int]], float | None]:
-    """(Run, repeat) of Records that measuring here would find, and would not try again; and what
-    this machine takes of the estimates.
-    """
-    found = [
-        record
-        for record in store_of(arguments).of(this_machine().name)
-        if record.key == key_here(record.run, record.repeat)
-    ]
-    known = {(one.run, one.repeat) for one in found if one.status not in arguments.retry}
-    return known, pace(
-        planned,
-        {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement},
+    store, progress = store_of(arguments), not arguments.quiet
+    done = on_hosts(
+        arguments,
+        lambda hosts: measure(
+            chosen, store, arguments.retry, progress, None, arguments.tensorboard, hosts
+        ),
     )
+    return done.exit_code if done else 0
 
 
 def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
-    every, (known, learned) = points(planned), _standing(arguments, planned)
-    here = len({(point.run, point.repeat) for point in every} & known)
+    every = points(planned)
+    records = records_here(every, store_of(arguments))
+    known = {(one.run, one.repeat) for one in records if one.status not in arguments.retry}
+    spent_s = {(one.run, one.repeat): one.measurement.total_s for one in records if one.measurement}
+    learned = pace(planned, spent_s)
     chosen = affordable(
         planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1
     )
     as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
     print(
-        f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are"
-        f" known{as_told})",
+        f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements"
+        f" ({len(known)} are known{as_told})",
         flush=True,
     )
     return chosen

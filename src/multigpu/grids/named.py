@@ -130,8 +130,8 @@ def ladder_s(run: Run) -> float:
 
     An image takes as long as its activations take at 1.4 TB/s in 16 bits, or its three forward
     passes at 270 Tflop/s: points of ResNet-50, VGG-16, AlexNet and Inception-v3 measured at 256
-        images or more take 0.8 to 1.9 times that. What needs more than 141 GB ends at once;
-    of a pass over activations 0.3 bytes stay with batch norm and 0.5 without.
+        images or more take 0.8 to 1.9 times that. What needs more than 141 GB ends at once; of a
+        pass over activations 0.3 bytes stay with batch norm and 0.5 without.
     """
     model, passes = description_of(run), description_of(run).memory_passes_per_unit
     if (

@@ -77,9 +77,8 @@ def make_jpegs(folder: Path, count: int, seed: int) -> None:
         .astype(np.float32)
     )
     make = partial(_write, folder, seed, photographs, found.images, found.target, noise)
-    with ThreadPoolExecutor(
-        len(os.sched_getaffinity(0))
-    ) as pool:  # Pillow lets go of the interpreter
+    # Pillow lets go of the interpreter
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(make, range(count)))
 
 

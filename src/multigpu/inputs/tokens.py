@@ -72,11 +72,6 @@ class DrawnTokens(Source):
         return token_batch(rank, self._sizes, rng.integers(self._entries, size=shape))
 
 
-def synthetic_tokens(run: Run, model: Model) -> DrawnTokens:
-    """Draw tokens, `run.sequence_length` in each sequence (default: the model's context)."""
-    return DrawnTokens(run, model)
-
-
 @dataclass(frozen=True)
 class TokenStream:
     """The committed corpus as one row of pieces: each pair's English, an end, its German, an end.

@@ -83,7 +83,7 @@ def main() -> None:
 
     count = torch.cuda.device_count()
     matmul: dict[str, list[float]] = {"bf16": [], "tf32": [], "fp32": []}
-    memory, down, up, links = [], [], [], []
+    memory, down, up = [], [], []
     for device in range(count):
         on = torch.device("cuda", device)
         for precision, values in matmul.items():
@@ -106,13 +106,13 @@ def main() -> None:
         torch.empty(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{device}")
         for device in range(count)
     ]
-    for i in range(count):
-        links.append(
-            [
-                0.0 if i == j else LINK_BYTES / seconds(i, partial(parts[j].copy_, parts[i]))
-                for j in range(count)
-            ]
-        )
+    links = [
+        [
+            0.0 if i == j else LINK_BYTES / seconds(i, partial(parts[j].copy_, parts[i]))
+            for j in range(count)
+        ]
+        for i in range(count)
+    ]
     found = Ceilings(
         machine=this_machine().name,
         gpu=this_machine().gpus[0],

@@ -197,9 +197,8 @@ def confine(host_cores: int | None) -> None:
     cores = _allowed_cores()[:host_cores]
     if os.sched_getaffinity(0) == {*cores}:
         return
-    for thread in Path(
-        "/proc/self/task"
-    ).iterdir():  # a library may have made some when it was imported
+    # a library may have made some when it was imported
+    for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
             os.sched_setaffinity(int(thread.name), cores)
 
@@ -256,7 +255,7 @@ def this_boot() -> str:
         return ""
 
 
-def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
+def device_state(index: int) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot
     tell which GPU it is.
     """
@@ -268,7 +267,6 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        energy_j=energy_j,
     )
 
 

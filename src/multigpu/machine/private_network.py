@@ -78,14 +78,6 @@ def check_allowed(what: str, obstacle: str) -> None:
         ) from None
 
 
-def check_private(what: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of
-    its own or the user's leave.
-    """
-    if reason := why_not():
-        check_allowed(what, f"and no private network can be made here ({reason})")
-
-
 def main() -> None:
     """Entry point; ends with one line where there can be no private network."""
     try:

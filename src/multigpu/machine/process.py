@@ -33,9 +33,8 @@ and matplotlib, half its start.
 """
 # of those that train a user's Keras model, whose file may say `tf.keras`
 WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}
-STOPPED_S = (
-    5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
-)
+# so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
+STOPPED_S = 5.0
 STARTED_AT = "MULTIGPU_STARTED_AT"
 """In a forked worker's environment: when its start began (monotonic), imports included."""
 

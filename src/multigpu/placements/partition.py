@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from math import inf, prod
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
 from multigpu.placements.resolve import dims_of, shard_sizes
-from multigpu.spec.model import Model, Section, Variable
+from multigpu.spec.model import Model, Variable
 from multigpu.spec.rules.partition import ACTIVATION_BYTES
+from multigpu.spec.stage_graph import Stage
 
 if TYPE_CHECKING:
     from multigpu.spec.run import Run
@@ -66,74 +66,42 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
     ]
 
 
-@dataclass(frozen=True)
-class SectionCrossing:
-    """A tensor that one section gives and sections on other devices take: from device `start` to
-    each of `ends`, and gradients back.
-    """
-
-    name: str
-    start: int
-    ends: tuple[int, ...]
-    size: Mapping[str, int]
-
-
-def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
-    """Return the tensors that travel when section i runs on `places[i]`, once a device."""
-    found = []
-    for section, start in zip(sections, places, strict=True):
-        for name, size in section.gives.items():
-            takers = dict.fromkeys(
-                p for s, p in zip(sections, places, strict=True) if name in s.takes and p != start
-            )
-            if takers:
-                found.append(SectionCrossing(name, start, tuple(takers), size))
-    return found
-
-
-def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, passes
-    as `once`, and look-ups by table).
-    """
-    return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
-
-
-def section_places(model: Model, devices: int) -> list[int]:
+def section_places(model: Model, devices: int) -> dict[str, int]:
     """The device of each of the model's sections, balanced by their work for one row."""
-    return stages_of([sum(section.work.values()) for section in model.sections], devices)
+    places = stages_of([sum(section.work.values()) for section in model.graph.stages], devices)
+    return {section.name: place for section, place in zip(model.graph.stages, places, strict=True)}
 
 
-def stage_count(run: Run) -> int:
-    """Return the stages of one copy of the model: one a device, or two where they interleave."""
-    return dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
-
-
-def pipeline_stages(run: Run, model: Model) -> list[tuple[Section, ...]]:
-    """Return the sections of each stage of a pipeline; stage i is on device i % degree."""
-    count = stage_count(run)
+def pipeline_stages(run: Run, model: Model) -> list[tuple[Stage, ...]]:
+    """Return the sections of each stage of a pipeline; stage i is on device i % degree, which has
+    two where they interleave.
+    """
+    count = dims_of(run).degree * (2 if run.pipeline_schedule == "interleaved" else 1)
     places = section_places(model, count)
-    pairs = list(zip(model.sections, places, strict=True))
-    return [tuple(one for one, place in pairs if place == stage) for stage in range(count)]
+    return [
+        tuple(one for one in model.graph.stages if places[one.name] == stage)
+        for stage in range(count)
+    ]
 
 
 SHARED = "shared_"
 """Begins the name of what a section gives once a pass: the variable of the name that follows."""
 
 
-def sent_on(stage: Sequence[Section]) -> list[str]:
+def sent_on(stage: Sequence[Stage]) -> list[str]:
     """Return the names of what a stage gives the next one: all that its last section gives."""
     return [name for name in stage[-1].gives if not name.startswith(SHARED)]
 
 
-def shared_in(sections: Sequence[Section]) -> list[str]:
+def shared_in(sections: Sequence[Stage]) -> list[str]:
     """Return the names of variables of other sections that these ones read."""
-    taken = [name for section in sections for name in section.takes if name.startswith(SHARED)]
+    taken = [name for section in sections for name in section.inputs if name.startswith(SHARED)]
     return [name.removeprefix(SHARED) for name in taken]
 
 
 def shared_by_ends(run: Run, model: Model) -> int:
     """Return elements of variables that a pipeline's first and last device both keep."""
-    gives = [size for section in model.sections for size in section.gives.values()]
+    gives = [size for section in model.graph.stages for size in section.gives.values()]
     return sum(size.get("once", 0) for size in gives) if dims_of(run).degree > 1 else 0
 
 
@@ -200,9 +168,9 @@ def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]
     copies = dims.copies
     held = model.parameters
     if find_placement(run.placement).compute == "sections":
-        for crossing in crossings(model.sections, section_places(model, degree)):
-            elements = int(sum(amount(crossing.size, own) for own in extents))
-            moved["device_to_device"] += 2 * len(crossing.ends) * elements * item
+        places = section_places(model, degree)
+        for own in extents:
+            moved.update(model.graph.moved(places, own, item))
     elif degree > 1:
         assert model.splitting
         for exchange in model.splitting.exchanges:

@@ -64,7 +64,8 @@ def step_bytes(
     placement = find_placement(run.placement)
     if isinstance(placement, SplitPlacement):
         assert graph is not None
-        return stage_bytes(run, placement, graph)
+        places = places_in(graph, run, placement)
+        return graph.moved(places, {"rows": run.batch_size}, item_bytes(run))
     moved = _moved(run, placement, model, lookups, gradient_rows)
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1
@@ -74,11 +75,6 @@ def step_bytes(
     return {
         kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
     }
-
-
-def stage_bytes(run: Run, placement: SplitPlacement, graph: StageGraph) -> dict[str, int]:
-    """Bytes that one step of a Run of stages moves, by kind."""
-    return graph.moved(places_in(graph, run, placement), run.batch_size, item_bytes(run))
 
 
 def _moved(

@@ -50,10 +50,12 @@ class Kept(Data):
 
 class RecordBase(Kept):
     """The outcome of one point of a sweep: its measurement, which each kind adds, or the reason why
-    there is none. key_words, of its kind, tell its keys from others'. meaning enters every key: to
-    be raised whenever what a figure means changes.
+    there is none. asked: the field with the `Spec` that was to be measured. key_words, of its kind,
+    tell its keys from others'. meaning enters every key: to be raised whenever what a figure means
+    changes.
     """
 
+    asked: ClassVar[str] = "run"
     key_words: ClassVar[tuple[str, ...]] = ()
     meaning: ClassVar[int]
 
@@ -65,8 +67,7 @@ class RecordBase(Kept):
 
     @property
     def spec(self) -> Any:
-        """The `Spec` that was to be measured, in a framework."""
-        raise NotImplementedError
+        return getattr(self, self.asked)
 
     @property
     def framework_version(self) -> str:
@@ -93,13 +94,11 @@ class RecordBase(Kept):
         return self.key_for(self.spec, self.repeat, self.machine.name, self.framework_version)
 
 
-def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
-    """The fields of a Record that is made now, of this machine unless another is given: of several
-    hosts, say.
-    """
+def made_here(versions: dict[str, str]) -> dict[str, Any]:
+    """The fields of a Record that is made now, of this machine."""
     commit, clean = source_state()
     return {
-        "machine": machine or this_machine(),
+        "machine": this_machine(),
         "versions": versions,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit,

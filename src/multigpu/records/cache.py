@@ -43,8 +43,7 @@ def cached_on_disk(
     place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
     path = folder / f"{name}-{place}-{state_of(roots)}.pickle"
     try:
-        found: Result = pickle.loads(path.read_bytes())
-        return found
+        return pickle.loads(path.read_bytes())
     except Exception:  # none yet, or of another version of a library: it is computed anew
         result = compute()
     with contextlib.suppress(OSError):  # a folder that cannot be written is done without

@@ -49,15 +49,6 @@ class CollectiveRecord(RecordBase):
         """The median sample, in seconds a call."""
         return median(self.measurement.time_s) if self.measurement else None
 
-    @property
-    def bus_bandwidth(self) -> float | None:
-        """In bytes/s."""
-        return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
-
-    @property
-    def spec(self) -> CollectiveRun:
-        return self.run
-
 
 class CollectiveStore(Store[CollectiveRecord]):
     """CollectiveRecords in `<root>/<machine>/`."""

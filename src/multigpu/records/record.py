@@ -16,7 +16,6 @@ from multigpu.machine.surroundings import Surroundings
 from multigpu.records.base import SCHEMA_VERSION, RecordBase
 from multigpu.records.store import Held, Store
 from multigpu.records.trace import TraceSummary
-from multigpu.spec.run import Run
 from multigpu.spec.schema import Data
 
 TIMING_VERSION = 1
@@ -130,10 +129,6 @@ class Record(RecordBase):
     lane: Lane | None = None
     boot: str = ""
     surroundings: Surroundings | None = None
-
-    @property
-    def spec(self) -> Run:
-        return self.run
 
     @property
     def own_key(self) -> str:

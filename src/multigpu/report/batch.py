@@ -2,7 +2,6 @@
 `records/`, and `rows/` with each outcome.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,31 +19,20 @@ from multigpu.report.experiment import following, label
 from multigpu.report.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.runner.timed import check_devices
 from multigpu.runner.watching import watched
-from multigpu.writing import check_room, write_whole
+from multigpu.writing import check_room, explaining, write_whole
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
 
 def do(task: BatchRow, out: Path) -> Outcome:
     """Do one row, whatever comes of it; its outcome and its page are in files, too."""
-    with _written(out, "what is done stays"):
+    with explaining(f"--out {out} cannot be written", "; what is done stays"):
         outcome = _execute(task, out)
         write_whole(
             task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False
         )
     write_page(task, out)
     return outcome
-
-
-@contextlib.contextmanager
-def _written(out: Path, then: str) -> Iterator[None]:
-    """Turn a failure to write into a ValueError."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"--out {out} cannot be written: {error.strerror or error}; {then}"
-        ) from None
 
 
 def _execute(task: BatchRow, out: Path) -> Outcome:
@@ -83,10 +71,8 @@ def write_page(task: BatchRow, out: Path) -> None:
         executed.cells = list(_told(executed.cells))
         try:
             body, _ = exporter.from_notebook_node(executed)
-        except (
-            ValueError,
-            TemplateNotFound,
-        ) as error:  # an installation without nbconvert's templates: the notebook itself is there
+        # an installation without nbconvert's templates: the notebook itself is there
+        except (ValueError, TemplateNotFound) as error:
             print(f"{page.name} was not made: {str(error).splitlines()[0]}", flush=True)
             continue
         page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")
@@ -134,7 +120,7 @@ def batch(
             f"{points} has no row {row!r}: `python -m multigpu batch {points} --out {out}"
             " --dry-run` lists them"
         )
-    with _written(out, "choose another folder"):
+    with explaining(f"--out {out} cannot be written", "; choose another folder"):
         for folder in (out / "rows", out / "records"):
             check_room(folder, ROOM_BYTES)
     left = [task for task in chosen if task.outcome(out).status != "done"]

@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal
 
@@ -131,14 +130,9 @@ def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
             traced(run, steps)
     except ValueError as error:
         raise ParameterError(f"{str(error).rstrip('.')}.") from None
-    return PageExperiment(
-        run, launches, steps, RecordStore(records_in(given["records"])), given["compare"]
-    )
-
-
-def records_in(named: str | None) -> Path:
-    """The folder of Runs that the parameter `records` names, from the repository as for a page."""
-    return paths.kind_in(paths.REPOSITORY / named) if named else RECORDS
+    named = given["records"]  # from the repository, as for a page
+    root = paths.kind_in(paths.REPOSITORY / named) if named else RECORDS
+    return PageExperiment(run, launches, steps, RecordStore(root), given["compare"])
 
 
 def label(run: Run) -> str:

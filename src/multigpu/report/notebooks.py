@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from multigpu.grids.expand import read_yaml
 from multigpu.report.kernels import this_interpreter
 from multigpu.spec.parameters import ParameterError, assigned_names, check_known
+from multigpu.writing import explaining
 
 
 class NotebookError(RuntimeError):
@@ -149,12 +150,8 @@ def page_command(arguments: argparse.Namespace) -> int:
 
 def _make_folder(folder: Path) -> None:
     """Make it, or say why not (NotebookError)."""
-    try:
+    with explaining(f"executed notebooks cannot be written to {folder}", ".", NamedError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NamedError(
-            f"executed notebooks cannot be written to {folder}: {error.strerror}."
-        ) from None
 
 
 def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:

@@ -30,6 +30,7 @@ from multigpu.report.notebooks import (
     numbered_notebooks,
     read_notebook,
 )
+from multigpu.writing import explaining
 
 PAGES = paths.REPOSITORY / "report"
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
@@ -271,15 +272,11 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
     except NotebookError:
         executed = []
     source = output.parent / "report_source"
-    try:
+    with explaining(f"the report cannot be written to {output}", kind=ReportError):
         prepare_sources(source, executed)
         if not changed_only:
             shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(
-            f"the report cannot be written to {output}: {error.strerror or error}"
-        ) from None
     command = [
         sys.executable,
         "-m",

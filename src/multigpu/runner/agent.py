@@ -151,8 +151,7 @@ class WatchfulAgent(LocalElasticAgent):
                 code, pid = handler.proc.poll(), handler.proc.pid
                 if code is not None and not self.journal.has_left(pid):
                     return self._lost(worker_group, rank, pid, code)
-        result: RunResult = super()._monitor_workers(worker_group)
-        return result
+        return super()._monitor_workers(worker_group)
 
     def _lost(self, group: WorkerGroup, local: int, pid: int, code: int) -> RunResult:
         rank = group.workers[local].global_rank

@@ -40,8 +40,7 @@ class Trial(Data):
     @property
     def spec(self) -> Spec:
         """The `Spec` that its Record answers."""
-        spec: Spec = self.run
-        return spec
+        return self.run
 
     @property
     def label(self) -> str:
@@ -71,10 +70,10 @@ class Experiment(Generic[AnyItem]):
     launcher does.
 
     path: "module:NAME" of such an object. watched: whether its Records say what else the machine
-        did. cyclic: whether a closed session may
-    leave tensors in cycles, which only a collection frees. modules: imported once before workers
-    are forked; torch._dynamo among them where there are optimizers, the first of which would import
-    it, a second and a half of each worker.
+        did. cyclic: whether a closed session may leave tensors in cycles, which only a collection
+        frees. modules: imported once before workers are forked; torch._dynamo among them where
+        there are optimizers, the first of which would import it, a second and a half of each
+        worker.
     """
 
     path: ClassVar[str]
@@ -139,6 +138,13 @@ class Experiment(Generic[AnyItem]):
         for item in items:
             self.check(item, company)
         check_inputs(item.run for item in items if isinstance(item.run, Run))
+
+
+def print_trials(trials: Sequence[Trial]) -> None:
+    """Print a line a trial, in order; a ValueError where an input cannot be read."""
+    check_inputs(trial.run for trial in trials)
+    for trial in trials:
+        print(f"launch {trial.launch} repeat {trial.repeat}  {trial.label}")
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:

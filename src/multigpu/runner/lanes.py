@@ -16,7 +16,7 @@ from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import Machine, gpu_count, this_machine
 from multigpu.placements import find_placement
 from multigpu.records.record import RecordStore
-from multigpu.runner.point import START_S, Point, known_points, launch_of
+from multigpu.runner.point import START_S, Point, known_here, launch_of
 from multigpu.runner.summary import Bar, Summary, followed
 from multigpu.runner.sweep import measure, sweep
 from multigpu.runner.timed import TIMED
@@ -210,7 +210,7 @@ def measure_shared(
     TIMED.check_all(points, None)
     store.check_writable(this_machine().name)
     machine = this_machine()
-    known = known_points(points, store, retry)
+    known = known_here(points, store, retry)
     sharing: dict[tuple[str, int], list[Point]] = defaultdict(list)
     rest: list[Point] = []
     for point in points:
@@ -218,7 +218,7 @@ def measure_shared(
         (rest if alone else sharing[point.run.device_type, point.run.devices]).append(point)
 
     def is_known(point: Point) -> bool:
-        return (point.run.digest, point.repeat) in known
+        return (point.run, point.repeat) in known
 
     def price(point: Point) -> float:
         return 0.0 if is_known(point) else cost_s(point) if cost_s else 1.0

@@ -14,15 +14,15 @@ from pydantic import SerializeAsAny, ValidationInfo, field_validator
 
 from multigpu.engines.common.failures import Fault
 from multigpu.engines.common.stacks import how_ended, own_call, read_stacks
+from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Experiment, Trial
 from multigpu.spec.schema import Data
 
 Noted = Literal["fault", "echo"]
 """A cause; or what a replica said that lost another: told if there is nothing better in the end."""
 
-MAX_STARTS = (
-    2  # a Run that was started so often without leaving a Record or a reason is given up as failed
-)
+# a Run that was started so often without leaving a Record or a reason is given up as failed
+MAX_STARTS = 2
 # so many of a stack's innermost calls are told: a library's, its wrapper's and whose call it was
 FRAMES = 3
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.+)')
@@ -81,14 +81,27 @@ class Plan(Data):
 
     @property
     def kind(self) -> Experiment[Any]:
-        found: Experiment[Any] = pkgutil.resolve_name(self.experiment)
-        return found
+        return pkgutil.resolve_name(self.experiment)
 
     def key(self, item: Trial) -> str:
-        found: str = self.kind.store.kind.key_for(
+        return self.kind.store.kind.key_for(
             item.spec, item.repeat, self.machine, self.framework_version
         )
-        return found
+
+    def record(
+        self, item: Trial, status: Status, reason: str, launch_id: str, **fields: Any
+    ) -> Any:
+        """The Record of this item, made now and not yet written; fields: those of its kind."""
+        return self.kind.store.kind(
+            key=self.key(item),
+            attempt=item.attempt,
+            repeat=item.repeat,
+            status=status,
+            reason=reason,
+            launch_id=launch_id,
+            **fields,
+            **made_here(self.versions),
+        )
 
     def find(self, item: Trial) -> Any:
         """The Record that makes this item unnecessary, or None."""

@@ -3,14 +3,17 @@ already. Imports no framework.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.placements import find_placement
-from multigpu.records.record import Record, RecordStore
+from multigpu.records.base import RecordBase
+from multigpu.records.store import Store
 from multigpu.runner.experiment import Trial
 from multigpu.spec.run import Run
+from multigpu.spec.schema import Spec
 
+AnyRecord = TypeVar("AnyRecord", bound=RecordBase)
 START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes, CUDA and NCCL
 
 
@@ -63,27 +66,23 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
     return run.device_type, 0 if free else run.devices
 
 
-def key_here(run: Run, repeat: int) -> str:
-    """The key under which measuring this on this machine finds its Record or writes it, by the
-    framework and the timer that are here.
+def records_here(items: Iterable[Trial], store: Store[AnyRecord]) -> list[AnyRecord]:
+    """The Records of these items on this machine, by the frameworks and the timer that are here; of
+    each the latest attempt.
     """
-    return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
+    machine, kind = this_machine().name, store.kind
+    keys = (
+        kind.key_for(item.spec, item.repeat, machine, framework_version(item.run.framework))
+        for item in items
+    )
+    return [record for key in keys if (record := store.find(machine, key)) is not None]
 
 
-def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
-    """The Records of these points on this machine, of each the latest attempt."""
-    found = (store.find(this_machine().name, key_here(point.run, point.repeat)) for point in points)
-    return [record for record in found if record is not None]
-
-
-def known_points(
-    points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()
-) -> set[tuple[str, int]]:
-    """(digest, repeat) of the points that have a Record already and are not to be measured
-    again.
+def known_here(
+    items: Iterable[Trial], store: Store[AnyRecord], retry: Sequence[str] = ()
+) -> set[tuple[Spec, int]]:
+    """What was asked for and the repeat, of the items that have a Record already and are not to be
+    measured again.
     """
-    return {
-        (record.run.digest, record.repeat)
-        for record in records_here(points, store)
-        if record.status not in retry
-    }
+    records = records_here(items, store)
+    return {(one.spec, one.repeat) for one in records if one.status not in retry}

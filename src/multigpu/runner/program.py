@@ -23,7 +23,7 @@ from multigpu.engines.common.standing import DUMPING, Board, board_file, noted
 from multigpu.machine.machine import confine, this_machine
 from multigpu.machine.process import STARTED_AT, age_s, end_with_parent
 from multigpu.machine.surroundings import SurroundingsWatch
-from multigpu.records.base import Status, made_here
+from multigpu.records.base import Status
 from multigpu.runner.experiment import Trial, WorkerContext
 from multigpu.runner.plan import Journal, Plan
 from multigpu.spec.errors import DidNotTrain, EndsProcess, of_a_signal
@@ -49,13 +49,11 @@ class Program:
     """
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
-        self.plan, self.rank, self.hosts, self.journal, self.kind = (
-            plan,
-            rank,
-            hosts,
-            Journal(plan.scratch),
-            plan.kind,
-        )
+        self.plan = plan
+        self.rank = rank
+        self.hosts = hosts
+        self.journal = Journal(plan.scratch)
+        self.kind = plan.kind
         self.hook = load_hook(plan.hook)
         begun = os.environ.get(STARTED_AT)
         self.startup_s = time.monotonic() - float(begun) if begun else age_s()
@@ -232,18 +230,9 @@ class Program:
         either, and the launch ends.
         """
         store = self.kind.store(self.plan.records)
-        record = store.kind(
-            key=self.plan.key(item),
-            attempt=item.attempt,
-            repeat=item.repeat,
-            status=status,
-            reason=reason,
-            launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-            measurement=measured,
-            **self.kind.fields(item, status),
-            **made_here(self.plan.versions),
-            **more,
-        )
+        launch_id = f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        fields = {"measurement": measured, **self.kind.fields(item, status), **more}
+        record = self.plan.record(item, status, reason, launch_id, **fields)
         try:
             store.write(record)
         except FileExistsError:
@@ -265,9 +254,8 @@ def run_program(program: Callable[[Plan], None]) -> None:
     journal = Journal(plan.scratch)
     if journal.ended:  # which the launcher has not seen yet
         os._exit(1)
-    if (
-        here := this_machine().name
-    ) != plan.machine:  # no Record of another machine is made under this one's keys
+    # no Record of another machine is made under this one's keys
+    if (here := this_machine().name) != plan.machine:
         journal.end(
             f"a process of the launch finds itself on {here}, and not on {plan.machine}",
             "its GPUs are there again",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from multigpu.engines.common.numbers import ReplicaNumbers
-from multigpu.engines.common.session import Session, measurement, open_session
+from multigpu.engines.common.session import Opening, Session, measurement, open_session
 from multigpu.machine import private_network
 from multigpu.machine.lane import this_lane
 from multigpu.machine.machine import gpu_count, this_boot, threads_for, versions
@@ -37,7 +37,8 @@ class Timed(Experiment[Point]):
         # one process for all replicas has all threads
         threads = threads_for(1 if is_solo(run) else run.devices, run.host_cores)
         timing = item.timeout_s, seat.startup_s
-        return open_session(run, seat.rank, threads, seat.shared, *timing, seat.stage, **seat.hosts)
+        opening = Opening(run, seat.rank, threads, seat.shared, *timing, seat.stage)
+        return open_session(opening, **seat.hosts)
 
     def measure(
         self, item: Point, parts: Sequence[Mapping[str, Any]], total_s: float
@@ -119,8 +120,11 @@ def check_devices(run: Any) -> None:
             f" {allowed}device_type 'cpu'"
         )
     check_host(run, run.devices, available)
-    if listens_everywhere(run):
-        private_network.check_private(f"TensorFlow over several processes ({run.label()})")
+    if listens_everywhere(run) and (reason := private_network.why_not()):
+        private_network.check_allowed(
+            f"TensorFlow over several processes ({run.label()})",
+            f"and no private network can be made here ({reason})",
+        )
 
 
 def ladder_of(item: Point) -> str:

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Literal
 
 from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Stage, StageGraph
 
 Unit = Literal["words", "images", "reviews", "samples", "tokens"]
 """What throughput counts. A review: a row with both texts; a sample: a row of made-up input."""
@@ -84,25 +85,6 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A stretch of a model that one device runs as a whole, forward and backward; sections stand in
-    an order in which they can run.
-    variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
-        is fed to where it runs).
-    gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
-        micro-batch whatever its rows, and rows looked up by table, padding included). What is given
-        once is a variable itself, under the name shared_NAME.
-    work: forward operations, as such multiples too.
-    """
-
-    name: str
-    variables: tuple[str, ...]
-    takes: tuple[str, ...]
-    gives: Mapping[str, Mapping[str, int]]
-    work: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Exchange:
     """A collective among the devices that share one copy of a model. exact: statistics of the loss,
     float32 or better in any precision.
@@ -155,16 +137,16 @@ class Model:
     forward_flops_per_unit: float
     memory_passes_per_unit: float
     config: Any
-    declare_sections: Callable[[], tuple[Section, ...]] | None = None
+    declare_sections: Callable[[], tuple[Stage, ...]] | None = None
     splitting: Splitting | None = None
     spared_flops_per_unit: float = 0.0
     context: int | None = None
     at_length: Callable[[int], Model] | None = None
 
     @cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """In an order in which they can run; () where the model declares none."""
-        return self.declare_sections() if self.declare_sections else ()
+    def graph(self) -> StageGraph:
+        """The sections over which its layers can be spread; none where the model declares none."""
+        return StageGraph(self.declare_sections() if self.declare_sections else ())
 
     def at(self, sequence_length: int | None) -> Model:
         """Describe this model over sequences of so many tokens (None: as many as it can read)."""

@@ -62,9 +62,6 @@ class Semantics(Data):
     def facts(self) -> Facts:
         return FACTS[self.kind]
 
-    def agree_after(self, steps: int) -> bool:
-        return self.facts.replicas_agree or (self.every > 1 and steps % self.every == 0)
-
     @property
     def sentence(self) -> str:
         return self.facts.sentence.format(**self.model_dump())

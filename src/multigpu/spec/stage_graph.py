@@ -2,13 +2,16 @@
 variables it uses.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from math import prod
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-import numpy as np
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
 
 HOST = -1
 """The place of what lives in host memory; a device's place is its index."""
@@ -30,12 +33,15 @@ Places = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a model's forward pass; its backward pass runs on the same device.
-    inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the
-        batch, fed to where it runs.
-    output: shape of what it hands on for one row, the row's axis left out; () for a number.
-    integers: it hands on ids (int64), which have no gradient.
+    """One part of a model that a device runs as a whole, forward and backward.
+    inputs: tensors of stages before it that it reads. arrays: what it reads of the batch, fed to
+        where it runs.
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
+        micro-batch whatever its rows, and rows looked up by table, padding included). What is given
+        once is a variable itself, under the name shared_NAME.
+    integers: it gives ids (int64), which have no gradient.
     variables: that it uses. They live, with their slots, where it runs, and are updated there.
+    work: forward operations, as multiples of extents too.
     tower: which part of a model of several it belongs to, for hand-written placements and drawings.
     host: it has no GPU kernel and stays on the host's processor.
     """
@@ -43,22 +49,27 @@ class Stage:
     name: str
     inputs: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
-    output: tuple[int, ...] = ()
+    gives: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     integers: bool = False
     variables: tuple[str, ...] = ()
+    work: Mapping[str, float] = field(default_factory=dict)
     tower: str = ""
     host: bool = False
 
 
+def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
+    """Elements of a tensor, or operations of a stage, for a batch of these extents."""
+    return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
+
+
 class Crossing(NamedTuple):
-    """A tensor that travels from the device of `source` to device `end` in the forward pass; its
-    gradient, if it has one, travels back.
+    """A tensor that travels from the device of the stage that gives it to each of `ends` in the
+    forward pass; its gradients, if it has any, travel back.
     """
 
-    source: str
+    name: str
     start: int
-    end: int
-    bytes: int
+    ends: tuple[int, ...]
     gradient: bool
 
 
@@ -71,16 +82,18 @@ class StageGraph:
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
-        known: set[str] = set()
+        names: set[str] = set()
+        given: set[str] = set()
         for stage in self.stages:
-            missing = [name for name in stage.inputs if name not in known]
+            missing = [name for name in stage.inputs if name not in given]
             if missing:
                 raise ValueError(
                     f"stage {stage.name!r} reads {missing[0]!r}, which does not stand before it"
                 )
-            if stage.name in known:
+            if stage.name in names:
                 raise ValueError(f"two stages are called {stage.name!r}")
-            known.add(stage.name)
+            names.add(stage.name)
+            given.update(stage.gives)
 
     @cached_property
     def by_name(self) -> dict[str, Stage]:
@@ -93,9 +106,11 @@ class StageGraph:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
+        """Tensor -> the stages that read it."""
         return {
-            stage.name: tuple(one.name for one in self.stages if stage.name in one.inputs)
+            name: tuple(one.name for one in self.stages if name in one.inputs)
             for stage in self.stages
+            for name in stage.gives
         }
 
     @cached_property
@@ -143,39 +158,39 @@ class StageGraph:
             **places,
         }
 
-    def bytes_of(self, name: str, rows: int, item_bytes: int = 4) -> int:
-        stage = self.by_name[name]
-        return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
+    def bytes_of(self, name: str, extents: Mapping[str, int], item_bytes: int = 4) -> int:
+        """Those of a tensor of a batch of these extents."""
+        stage = next(stage for stage in self.stages if name in stage.gives)
+        item = ID_BYTES if stage.integers else item_bytes
+        return int(amount(stage.gives[name], extents)) * item
 
-    def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
+    def crossings(self, places: Places) -> list[Crossing]:
         """Return the tensors that travel between places (of all stages: `check` adds the host's) in
         one step, in order; once to each device that reads it.
         """
-        return [
-            Crossing(
-                stage.name,
-                places[stage.name],
-                end,
-                self.bytes_of(stage.name, rows, item_bytes),
-                not stage.integers,
-            )
-            for stage in self.stages
-            for end in dict.fromkeys(places[reader] for reader in self.readers[stage.name])
-            if end != places[stage.name]
-        ]
+        found = []
+        for stage in self.stages:
+            start = places[stage.name]
+            for name in stage.gives:
+                ends = dict.fromkeys(places[reader] for reader in self.readers[name])
+                if others := tuple(end for end in ends if end != start):
+                    found.append(Crossing(name, start, others, not stage.integers))
+        return found
 
-    def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
+    def moved(
+        self, places: Places, extents: Mapping[str, int], item_bytes: int = 4
+    ) -> dict[str, int]:
         """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included;
         feeding the batch is not placement.
         """
-        kinds: dict[str, int] = {}
-        for one in self.crossings(places, rows, item_bytes):
-            there = direction(one.start, one.end)
-            kinds[there] = kinds.get(there, 0) + one.bytes
-            if one.gradient:
-                back = direction(one.end, one.start)
-                kinds[back] = kinds.get(back, 0) + one.bytes
-        return kinds
+        kinds: Counter[str] = Counter()
+        for one in self.crossings(places):
+            size = self.bytes_of(one.name, extents, item_bytes)
+            for end in one.ends:
+                kinds[direction(one.start, end)] += size
+                if one.gradient:
+                    kinds[direction(end, one.start)] += size
+        return dict(kinds)
 
 
 @dataclass(frozen=True)

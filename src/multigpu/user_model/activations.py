@@ -18,8 +18,9 @@ from torch.utils._pytree import tree_leaves
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.spec.errors import JobError
 from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, lines_of, through
-from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job, Precision, telling
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
 FEW, MORE = 2, 4  # samples that pass, of which a batch's bytes follow

@@ -40,8 +40,7 @@ def begun(
     """Begin the examination of a job, on this device where the framework is PyTorch."""
     library = importlib.import_module(f"multigpu.user_model.examine_{framework}")
     given = (device,) if framework == "torch" else ()
-    found: Examination = library.Examined(job, replicas, *given)
-    return found
+    return library.Examined(job, replicas, *given)
 
 
 def on_a_gpu(examination: Examination, named: str, code: bytes, device: str = "cuda") -> Described:

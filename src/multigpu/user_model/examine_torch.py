@@ -22,10 +22,11 @@ from multigpu.user_model.examine import EQUAL, FLAT, Examination, Precision
 from multigpu.user_model.examined import Reached, Tried
 from multigpu.user_model.lookups_torch import is_plain, located, random_states, watched_embeddings
 from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, largest
-from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.modules import cast, checked_parameters, is_hooked, without_dropout
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variables_of
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}

@@ -45,11 +45,6 @@ class Reached:
             if count and (count < self.batches or name in self.missed)
         ]
 
-    @property
-    def left_alone(self) -> bool:
-        """Whether some whole batch gave no gradient to what others gave one."""
-        return any(0 < count < self.batches for count in self.counts.values())
-
 
 def largest(gradient: Any) -> float:
     """The largest size of a number in an array or a tensor; 0 of none, nan where one is."""
@@ -88,7 +83,7 @@ def notes_of(reached: Reached, fixed: list[str], rule: Optimizer) -> list[str]:
             f" {among(seldom)}: where a shard has none, zero is merged"
         )
         keeps = rule.momentum or rule.weight_decay or rule.name != "sgd"
-        if keeps and reached.left_alone:
+        if keeps and any(0 < count < reached.batches for count in reached.counts.values()):
             said += (
                 "; in a step whose global batch has none, momentum and decay go on, where"
                 " PyTorch's optimizers leave a parameter without a gradient alone"

@@ -17,7 +17,7 @@ from multigpu.placements.memory import most_kept
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
-from multigpu.user_model.examining import Examined, examine_apart
+from multigpu.user_model.examining import examine_apart
 from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, per_batch
 from multigpu.user_model.placed import called
 from multigpu.workloads import description_of
@@ -164,10 +164,19 @@ def fits(
             )
         if described.unforecast:
             raise JobError(f"its operators cannot be followed ({described.unforecast}): compare it")
+        fields = {
+            "devices": count,
+            "workload": "own",
+            "model": described.name,
+            "inputs": "own",
+            "batch_size": examined.batch_size,
+            "precision": examined.precision,
+            "device_type": "cuda",
+        }
         runs, refused = [], []
         for name in placements() if names == "all" else names:
             try:
-                runs.append(_run_of(examined, described.name, name, count))
+                runs.append(build_run(placement=name, **fields))
             except ValueError as error:  # it does not go through this placement
                 refused.append(str(error))
         if not runs:
@@ -200,20 +209,6 @@ COLUMNS = {
     "largest_batch": int,
     "fits": bool,
 }
-
-
-def _run_of(job: Examined, model: str, placement: str, devices: int) -> Run:
-    return build_run(
-        placement=placement,
-        devices=devices,
-        workload="own",
-        model=model,
-        inputs="own",
-        batch_size=job.batch_size,
-        precision=job.precision,
-        device_type="cuda",
-        framework="torch",
-    )
 
 
 def shown(found: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,7 @@ import torch
 
 from multigpu.machine.machine import cores_here
 from multigpu.machine.process import end_with_parent
-from multigpu.paths import LIBRARIES, PACKAGE
+from multigpu.paths import LIBRARIES, PACKAGE, is_own, quoted
 from multigpu.spec.errors import JobError
 from multigpu.workloads.own.batches import DrawnBatches, arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job, load_job, unpack
@@ -48,9 +48,8 @@ def users_line(frame: FrameType | None, direct: bool) -> str:
     """The innermost of the user's own lines that led here; direct: only if it calls this itself."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
-            text = linecache.getline(name, frame.f_lineno).strip()
-            return f"{Path(name).name}, line {frame.f_lineno}" + (f": {text}" if text else "")
+        if is_own(name):
+            return quoted(name, frame.f_lineno)
         if direct:
             return ""
         frame = frame.f_back
@@ -127,13 +126,7 @@ def defined_at(part: Any) -> str:
         ),
         code.co_firstlineno,
     )
-    text = linecache.getline(code.co_filename, line).strip()
-    return f"{Path(code.co_filename).name}, line {line}" + (f": {text}" if text else "")
-
-
-def source_of(job: Job) -> Any:
-    """Return the maker of samples: the function, or the dataset that a loader reads."""
-    return getattr(job.batch, "dataset", job.batch)
+    return quoted(code.co_filename, line)
 
 
 def digest(array: np.ndarray) -> str:
@@ -234,7 +227,8 @@ def found_by(folder: Path, place: int) -> dict[str, Any]:
     try:
         with watch.watching():
             job = load_job(asked["job"]) if asked["job"] else unpack(folder / PACKED)
-            found |= {"line": defined_at(source_of(job)), "made_at": job.made_at}
+            source = getattr(job.batch, "dataset", job.batch)
+            found |= {"line": defined_at(source), "made_at": job.made_at}
             found["by_function"] = isinstance(
                 reader := batches_of("torch", job, 1, 1, 0, 0), DrawnBatches
             )

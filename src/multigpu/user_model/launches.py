@@ -145,10 +145,8 @@ def raced(
     """
     result, fruitless, troubles = result_of(), Counter[str](), list[str]()
     while not is_over() and (points := next_points(result, fruitless, most, timeout_s)):
-        names, before = (
-            {called(point.run) for point in points},
-            Counter(r.key for r in result.records),
-        )
+        names = {called(point.run) for point in points}
+        before = Counter(r.key for r in result.records)
         troubles += measure(points)
         result = result_of()
         new = [record for record in result.records if record.key not in before]

@@ -10,7 +10,6 @@ import time
 
 from multigpu.engines.common.failures import Fault
 from multigpu.engines.common.standing import Standing, board_file, standings, stuck, with_stacks
-from multigpu.records.base import made_here
 from multigpu.runner.plan import Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.timed import TIMED, is_solo
@@ -55,7 +54,7 @@ class Lookout:
         self._pass_on(plan, journal)
         event = journal.open_item()
         if event is None:
-            self._not_begun(journal, over, now_s)
+            self._not_begun(over, now_s)
             return
         item, key = plan.items[event["index"]], event["key"]
         started_s = event["at"]
@@ -74,7 +73,7 @@ class Lookout:
         if over:
             raise OutOfTime
 
-    def _not_begun(self, journal: Journal, over: bool, now_s: float) -> None:
+    def _not_begun(self, over: bool, now_s: float) -> None:
         if not self.done and now_s > self.began_s + self.patience_s:
             took = f"{now_s - self.began_s:.0f} s"
             self.trouble = f"the processes of a launch had not come up after {took}"
@@ -128,18 +127,6 @@ class Lookout:
         left = [o for o in items if alike(o.run, item.run) and plan.find(o) is None]
         store = TIMED.store(plan.records)
         for due in left[:1]:
-            record = store.kind(
-                key=plan.key(due),
-                attempt=due.attempt,
-                repeat=due.repeat,
-                status="timeout",
-                reason=why,
-                launch_id=plan.launch_id,
-                measurement=None,
-                input_label="",
-                input_fingerprint="",
-                **TIMED.unread(due),
-                **made_here(plan.versions),
-            )
+            record = plan.record(due, "timeout", why, plan.launch_id, **TIMED.unread(due))
             with contextlib.suppress(OSError):
                 store.write(record)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from multigpu.engines.torch.stores import leaf
 from multigpu.engines.torch.variables import materialise
 from multigpu.spec.errors import JobError
-from multigpu.workloads.own.batches import put_together
 from multigpu.workloads.own.description import PREFIX, Described
 from multigpu.workloads.own.job import Job, telling
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.own.torch import OwnStep, comparable, loss_of, owner_of, variables_of
 
 MOVED = 0.05

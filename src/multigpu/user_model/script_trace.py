@@ -1,11 +1,10 @@
 """Traces of any script by PyTorch's profiler, one file a rank: how long its devices computed, and
 what they waited for when they did not.
 Parts of a window add up: computing; waiting_for_others and communication, collectives beside which
-    nothing is computed; copies that are
-as exposed; idle while the host was in a DataLoader (input) or not (host_dispatch). A collective
-that all ranks join has travelled only
-once the last of them began it: those that began earlier waited. One rank's file alone calls all of
-    it communication.
+    nothing is computed; copies that are as exposed; idle while the host was in a DataLoader (input)
+    or not (host_dispatch). A collective that all ranks join has travelled only once the last of
+    them began it: those that began earlier waited. One rank's file alone calls all of it
+    communication.
 """
 
 import re
@@ -17,11 +16,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pandas as pd
-import yaml
 
 from multigpu.analysis.templates import macros_of
 from multigpu.engines.common.traced import short_name
 from multigpu.records.intervals import Span, hull, intersection, length, uncovered, union
+from multigpu.user_model.stuck import TRY_FIRST
 from multigpu.user_model.trace_file import TraceFile, read_trace
 
 CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")
@@ -30,9 +29,6 @@ OWN = ("copies", "input", "host_dispatch")
 PARTS = ("computing", *CAUSES)
 KERNELS = 5
 
-TRY_FIRST: dict[str, str] = yaml.safe_load(
-    Path(__file__).with_name("try_first.yaml").read_text(encoding="utf-8")
-)["trace"]
 STAGES = re.compile("SendRecv", re.IGNORECASE)
 GATHERING = re.compile("AllGather|ReduceScatter", re.IGNORECASE)
 """Of NCCL's kernels: what stages send, and what cut variables are gathered and reduced by."""
@@ -239,7 +235,7 @@ def told(found: ScriptTrace) -> list[str]:
         rank: [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
         for rank, shares in sorted(found.shares.items())
     }
-    first = TRY_FIRST[found.advice]
+    first = TRY_FIRST["trace"][found.advice]
     return said("told", found=found, mean=found.mean, cells=cells, first=first).split("\n")
 
 

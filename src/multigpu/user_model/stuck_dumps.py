@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from multigpu.writing import explaining
+
 MOST_BYTES = 256 * 2**20
 LIBRARIES = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python3|^<|importlib")
 """Of files that are no part of the user's script."""
@@ -89,12 +91,10 @@ def rank_of(path: Path) -> int:
 def read_dump(path: Path) -> Dump:
     """Read what a rank left. ValueError: the file is no dump and holds no stack; one sentence."""
     rank = rank_of(path)
-    try:
+    with explaining(f"{path} cannot be read"):
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"{path} is larger than {MOST_BYTES >> 20} MiB: no dump is")
         content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     if not content.startswith((b"\x80", b"{")):
         return _of_stack(path, rank, content.decode(errors="replace"))
     try:

@@ -43,10 +43,8 @@ def wrapped(run: Run, described: Described, folder: Path, module: Any) -> keras.
         )
     try:
         strategy = strategy_of(row, Own(run))
-    except (
-        Unsupported,
-        RuntimeError,
-    ) as error:  # TensorFlow fixes its devices at the first operation
+    # TensorFlow fixes its devices at the first operation
+    except (Unsupported, RuntimeError) as error:
         raise ValueError(
             f"{run.devices} devices cannot be had: {error}; give wrap a function that makes the"
             " model, before anything computes"

@@ -24,9 +24,9 @@ from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.run import Run
 from multigpu.user_model.wrap import ModelTrainer, wrap
 from multigpu.user_model.wrap.settings import Placement as WrapPlacement
-from multigpu.workloads.own.batches import checked_rows, taken_apart
 from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.job import pack
+from multigpu.workloads.own.structure import checked_rows, taken_apart
 from multigpu.workloads.own.torch import tensors_of
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multigpu.lazy import LazyMapping
 from multigpu.plugins import PluginRegistry
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from multigpu.spec.run import Run
 
 FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
-
-
-def _found(folder: str) -> Workload:
-    found: Workload = importlib.import_module(f"{__name__}.{folder}").WORKLOAD
-    return found
 
 
 def _built(workload: Workload, package: str) -> Workload:
@@ -45,7 +40,9 @@ FOREIGN = ADDED.foreign
 @cache
 def workloads() -> Mapping[str, Workload]:
     """Every workload by name; packages are imported, and models described, when asked for."""
-    makers = {folder: partial(_found, folder) for folder in FOLDERS}
+    makers: dict[str, Callable[[], Workload]] = {
+        folder: partial(pkgutil.resolve_name, f"{__name__}.{folder}:WORKLOAD") for folder in FOLDERS
+    }
     makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
     return LazyMapping(dict(sorted(makers.items())), ADDED)
 
@@ -55,6 +52,11 @@ def part_of(workload: str, part: str) -> str:
     if workload in FOLDERS:
         return f"{__name__}.{workload}.{part}"
     return f"{ADDED.module(workload)}.{part}"
+
+
+def import_part(workload: str, part: str) -> Any:
+    """Import that module."""
+    return importlib.import_module(part_of(workload, part))
 
 
 def find_workload(name: str) -> Workload:

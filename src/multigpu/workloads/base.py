@@ -11,38 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from multigpu.lazy import LazyMapping
-from multigpu.spec.model import (
-    LSTM_PASSES,
-    Exchange,
-    Init,
-    Model,
-    Optimizer,
-    Section,
-    Splitting,
-    Unit,
-    Variable,
-)
+from multigpu.spec.model import Model, Optimizer, Unit
 from multigpu.spec.tables import table
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
     from multigpu.spec.run import Run
     from multigpu.spec.stage_graph import Staged
-
-__all__ = [
-    "LSTM_PASSES",
-    "Exchange",
-    "Init",
-    "Model",
-    "Optimizer",
-    "Section",
-    "Splitting",
-    "Unit",
-    "Variable",
-    "Workload",
-    "models_in",
-]
-"""Packages that add a workload import the words of its description from here."""
 
 
 @dataclass(frozen=True)

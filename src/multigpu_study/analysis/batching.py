@@ -30,9 +30,8 @@ def as_published(
     warm-up included. A Record of fewer steps counts as if it had gone on to `batches` at the pace
     of its timed ones: its warm-up would else weigh more, and Records of different lengths would not
         compare. A step (`frame.step_times`) lasts until its slowest replica has ended it. Rows
-        whose
-    steps may differ in units are left out unless `counted` (of `counted_units`) has them: Records
-    keep the units of timed steps alone.
+        whose steps may differ in units are left out unless `counted` (of `counted_units`) has them:
+        Records keep the units of timed steps alone.
     """
     known = frame["inputs"].eq("synthetic") | frame["key"].isin(counted["key"])
     even = frame[frame["status"].eq("ok") & known & frame["key"].isin(steps["key"])].copy()

@@ -67,9 +67,8 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     parameters; bytes_per_mflop: of float32 gradients, over the operations of one device (three
     forward passes of its share of the batch);
     links_s: the least time to sum the gradients, 2 (N - 1)/N S / L; one_step_s: the same series'
-        step on one device; bound_exposed: the
-    most efficiency if no summing hides behind computing. NaN where no link of such a device was
-    measured, or no step on one.
+        step on one device; bound_exposed: the most efficiency if no summing hides behind computing.
+        NaN where no link of such a device was measured, or no step on one.
     """
     own = points[points["n"] > 0].reset_index(drop=True)
     on = [field for field in POINT if field != "devices"]

@@ -32,9 +32,8 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a real run whose step times were measured, not injected; on GPUs alone, where there are
     any.
     straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied;
-        predicted_per_s: as simulated from the step
-    times of sync with nothing injected and the same server (Record `base`). server_busy: part of
-    the time that it handled gradients.
+        predicted_per_s: as simulated from the step times of sync with nothing injected and the same
+        server (Record `base`). server_busy: part of the time that it handled gradients.
     """
     every = [
         r
@@ -89,9 +88,8 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     """A row a run of Downpour SGD whose features are not read apart; every: batches between two
     fetches and two pushes.
     time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards;
-        own-fetch updates, and those that pass
-    while messages travel, are not in it. spread: mean difference between the most and least updated
-    shard of a vector.
+        own-fetch updates, and those that pass while messages travel, are not in it. spread: mean
+        difference between the most and least updated shard of a vector.
     """
     rows = []
     for record in records:

@@ -158,10 +158,9 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`,
     staged, key and difference.
     difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the
-        reference's, minus 1. Independent replicas
-    learn other things than the global batch, and TensorFlow draws other synthetic images and
-    samples, so both are left out. staged: it computes with variables that are one update old, which
-        is other training by its meaning.
+        reference's, minus 1. Independent replicas learn other things than the global batch, and
+        TensorFlow draws other synthetic images and samples, so both are left out. staged: it
+        computes with variables that are one update old, which is other training by its meaning.
     """
     names = (*JOB, *WAY, "placement")
     rows = []

@@ -192,8 +192,8 @@ def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a run of the grid that is there for it: key, protocol, workers, gradients_per_update,
     held, exchanged.
     held: vectors in the server's memory at most: versions of the parameters that batches under way
-        are computed on, and the K gradients of
-    one update. exchanged: vectors received and sent for each gradient applied.
+        are computed on, and the K gradients of one update. exchanged: vectors received and sent for
+        each gradient applied.
     """
     asked = {entry.run for entry in read_grid("memory")}
     rows = [

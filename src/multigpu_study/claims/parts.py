@@ -27,10 +27,9 @@ class ContrastResult:
     """A contrast in one framework: the records of its scope, its settings among them, its verdict
     and what is said of it.
     able and few: its settings that have enough data, and the others; shown: the able ones, or all
-        where there is none; lacking: the Runs
-    without Records; gap: device counts that are not decided; here: where it holds, if here only;
-    against: whether most able ones say by their estimates alone that it does not hold, and so that
-        nothing that needs it does.
+        where there is none; lacking: the Runs without Records; gap: device counts that are not
+        decided; here: where it holds, if here only; against: whether most able ones say by their
+        estimates alone that it does not hold, and so that nothing that needs it does.
     """
 
     predicate: Predicate
@@ -57,10 +56,8 @@ class ContrastResult:
         )
         self.here = ""
         if self.gap and self.verdict != "does not hold":
-            self.verdict, self.here = (
-                "holds here only",
-                f"on {counted(self.predicate, {one.devices for one in self.able})}",
-            )
+            self.verdict = "holds here only"
+            self.here = f"on {counted(self.predicate, {one.devices for one in self.able})}"
         if self.contrast.size and self.verdict == "does not hold":
             self.here = f"without the document's size ({stated(self.contrast)} is not so)"
 

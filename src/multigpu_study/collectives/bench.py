@@ -76,12 +76,10 @@ class Bench:
     def __init__(
         self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None
     ) -> None:
-        self.run, self.rank, self.size, self.link = (
-            run,
-            dist.get_rank(),
-            dist.get_world_size(),
-            interface,
-        )
+        self.run = run
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self.link = interface
         torch.set_num_threads(max(1, this_machine().cores // run.devices))
         self.cuda = run.device_type == "cuda"
         self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")

@@ -2,7 +2,6 @@
 Imports no framework.
 """
 
-import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from multigpu.cli.command import answered, parse_counts
 from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import counted_cost
 from multigpu.engines.common.session import Session
+from multigpu.lazy import lazy
 from multigpu.machine.machine import gpu_count, this_machine
 from multigpu.records.collective import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.runner.experiment import Experiment, Trial, WorkerContext
@@ -54,10 +54,8 @@ class Collectives(Experiment[CollectiveItem]):
 
     def open(self, item: CollectiveItem, seat: WorkerContext) -> Session:
         seat.stage("build")
-        bench: Session = importlib.import_module("multigpu_study.collectives.bench").Bench(
-            item.run, item.most_symmetric_bytes, item.interface
-        )
-        return bench
+        bench = lazy("multigpu_study.collectives.bench:Bench")
+        return bench(item.run, item.most_symmetric_bytes, item.interface)
 
     def measure(
         self, item: CollectiveItem, parts: Sequence[Mapping[str, Any]], total_s: float

@@ -23,6 +23,7 @@ from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
 from multigpu.records.store import Held, Store
 from multigpu.spec.run import Run
+from multigpu.writing import explaining
 
 if TYPE_CHECKING:
     import altair as alt
@@ -58,10 +59,9 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     for JSON.
 
     rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where
-        there are several} or {"numbers": by
-    row}; needed: fields that a command must name; files, and records: by row "key file member, ..."
-    with the file's index; others: [folder, machine, what was asked as "name=value ...", "key file
-    member"] of each Record of no point.
+        there are several} or {"numbers": by row}; needed: fields that a command must name; files,
+        and records: by row "key file member, ..." with the file's index; others: [folder, machine,
+        what was asked as "name=value ...", "key file member"] of each Record of no point.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name in (*POINT, *TOLD):
@@ -154,22 +154,17 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     """The table of all these points, which `_static/explorer.js` fills in the site; without a
     script, a link to the CSV of all.
     runs: the folder of their Records. repository: where the repository is browsed, a URL or a
-        folder relative to the page: links to
-    Records begin with it. A ValueError says that the CSV cannot be written, or which file below
-    `runs` is no Record.
+        folder relative to the page: links to Records begin with it. A ValueError says that the CSV
+        cannot be written, or which file below `runs` is no Record.
     """
     if points.empty:
         return Shown(
             '<p class="explorer-none">There is no point yet: run <code>make study</code>.</p>'
         )
     folder = paths.figures()
-    try:
+    with explaining(f"the explorer's CSV cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         points.drop(columns="sample").to_csv(folder / NAME, index=False, float_format=DIGITS)
-    except OSError as error:
-        raise ValueError(
-            f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}"
-        ) from None
     found = encoded(points, runs.parent) | {"repository": repository.rstrip("/")}
     # nothing in it can end a script
     data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")

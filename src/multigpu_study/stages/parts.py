@@ -1,18 +1,15 @@
 """Read what both engines of stages need of a Run."""
 
-import importlib
 from typing import Any
 
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of, workloads
+from multigpu.workloads import description_of, import_part, workloads
 from multigpu.workloads.stages import graph_of, places_of
 
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
-        description_of(run)
-    )
+    return import_part(run.workload, run.framework).stage_functions(description_of(run))
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:

@@ -135,9 +135,8 @@ class StagesTrainer(Trainer):
                 return self.words.lookup(arrays[0]), (None, {}, [])
             here = [tf.identity(one) for one in inputs]
             values: Tensors = {}
-            for (
-                name
-            ) in stage.variables:  # rows are gathered from a table itself, without a copy of it
+            # rows are gathered from a table itself, without a copy of it
+            for name in stage.variables:
                 values[name] = (
                     self.values[name] if name in self.tables else self.values[name].read_value()
                 )

@@ -58,8 +58,8 @@ class AveragingRecord(Measured[AveragingExperiment]):
     """Scores after equally many steps of every worker.
 
     initial: before training, by worker; apart: by worker; averaged: of the mean of their
-        parameters; joint: of one model that took the
-    mean of all workers' gradients in every step (sync), and so as many steps on as many samples.
+        parameters; joint: of one model that took the mean of all workers' gradients in every step
+        (sync), and so as many steps on as many samples.
     """
 
     initial: list[Score]

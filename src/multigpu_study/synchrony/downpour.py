@@ -87,8 +87,8 @@ class DownpourRecord(Measured[Downpour]):
     batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed
         (`accrued`) or lost with their replica.
     shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between
-        the fetch that the oldest gradient
-    of the part was computed on and its application, its own not counted.
+        the fetch that the oldest gradient of the part was computed on and its application, its own
+        not counted.
     spread: batches by (most - least updates) of the shards' versions in the vector they were
         computed on.
     parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is

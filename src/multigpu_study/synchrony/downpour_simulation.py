@@ -69,9 +69,8 @@ class _Simulation:
             _Replica(start.copy(), list(versions), np.zeros(problem.size), list(versions))
             for _ in self.times
         ]
-        self.heap: list[
-            tuple[float, int, int, int, int, Any]
-        ] = []  # time, kind, number, replica, life, what travels
+        # time, kind, number, replica, life, what travels
+        self.heap: list[tuple[float, int, int, int, int, Any]] = []
         self.number = self.computed = self.lost = 0
         self.applied = self.travelling = 0  # gradients x shards
         self.points: list[tuple[float, int, int, np.ndarray]] = []

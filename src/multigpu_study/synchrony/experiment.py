@@ -25,21 +25,19 @@ from multigpu_study.synchrony.problems import (
 )
 from multigpu_study.synchrony.protocol import ProtocolName, check_gradients
 
-SYNCHRONY_VERSION = (
-    1  # raised when what a figure means changes, so that old and new never share a table
-)
+# raised when what a figure means changes, so that old and new never share a table
+SYNCHRONY_VERSION = 1
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-VIRTUAL = (  # folder of the virtual clock's Records: its seconds do not depend on the machine
-    "virtual"
-)
+# folder of the virtual clock's Records: its seconds do not depend on the machine
+VIRTUAL = "virtual"
 
 
 class TrainedModel(Description):
     """A model of a workload, its loss the mean over images or target words.
 
     cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the
-        committed corpus with at most `longest`
-    words a side (`model_problem.sentences`). A row is an image or a pair.
+        committed corpus with at most `longest` words a side (`model_problem.sentences`). A row is
+        an image or a pair.
     device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's
         evaluations the first one.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.

@@ -82,9 +82,8 @@ class SentencePairs:
         }, made.global_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        def words(
-            x: Tensor, weight: Tensor, targets: Tensor
-        ) -> Tensor:  # that are not the likeliest; padding has a negative target
+        # the wrong ones are not the likeliest; padding has a negative target
+        def words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
             return ((x @ weight).argmax(1) != targets)[targets >= 0].sum()
 
         loss, module.loss = module.loss, words
@@ -176,10 +175,8 @@ class ModelProblem:
     dtype = np.dtype(np.float32)
 
     def __init__(self, description: TrainedModel) -> None:
-        self.description, self.model = (
-            description,
-            find_model(description.workload, description.model),
-        )
+        self.description = description
+        self.model = find_model(description.workload, description.model)
         self.size = self.model.parameters
         self.batches = Batches(description, description.rows)
         self._rows: Rows | None = None

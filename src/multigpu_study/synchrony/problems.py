@@ -69,8 +69,8 @@ class Problem(Protocol):
     parameters, `dtype` their type.
 
     initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
-        `draw`-th batch, [size]. loss: mean over all
-    training rows. error: share of test rows that are classified wrong; None without classes.
+        `draw`-th batch, [size]. loss: mean over all training rows. error: share of test rows that
+        are classified wrong; None without classes.
     """
 
     size: int

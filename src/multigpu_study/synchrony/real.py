@@ -27,9 +27,8 @@ from multigpu_study.synchrony.server import Server, Vector
 MOST_WORKERS = 64  # on one machine; the simulator goes further
 STALL_S = 120.0  # a run ends with a sentence if nothing arrives for so long
 READY = "ready"
-WARM_UP = (
-    2  # gradients that a worker throws away before it is ready; one more goes through the exchange
-)
+# gradients that a worker throws away before it is ready; one more goes through the exchange
+WARM_UP = 2
 MOST_TIMES = 64  # batches of a worker whose time is kept, spread evenly over the run
 END_S = 10.0  # what workers get to end by themselves
 

@@ -64,9 +64,8 @@ class Accounts:
     cancelled + lost`.
 
     waiting: arrived, for an update that the run did not reach; running: being computed at the end;
-        cancelled: given up for an update;
-    lost: with the worker that ended. late: cancelled batches whose gradient arrived nevertheless,
-        and was dropped (real runs only).
+        cancelled: given up for an update; lost: with the worker that ended. late: cancelled batches
+        whose gradient arrived nevertheless, and was dropped (real runs only).
     busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on
         cancelled and on lost batches.
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
@@ -130,12 +129,10 @@ class Server:
         self._taken: list[tuple[float, int, int, Vector]] = []
         self._mark = 0.0  # the part of the budget at which parameters are taken down again
         self._gradients: dict[GradientTask, Vector] = {}
-        self._versions: dict[
-            int, tuple[Vector, int]
-        ] = {}  # parameters and how many batches need them
-        self._since = [
-            0.0
-        ] * experiment.workers  # by worker, when its batch started or its gradient arrived
+        # parameters and how many batches need them
+        self._versions: dict[int, tuple[Vector, int]] = {}
+        # by worker, when its batch started or its gradient arrived
+        self._since = [0.0] * experiment.workers
         self._seconds: dict[str, Any] = {
             "busy_s": 0.0,
             "cancelled_s": 0.0,

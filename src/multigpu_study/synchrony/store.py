@@ -1,13 +1,12 @@
 """Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or
-machine>/`.
+machine>/`; and what tells them from others.
 """
 
-from pathlib import Path
 from typing import Any
 
+from multigpu import paths
 from multigpu.machine.machine import this_machine
-from multigpu.paths import SYNCHRONY
-from multigpu.records.store import Store
+from multigpu.records.store import RecordKind, Store
 from multigpu_study.synchrony.averaging import AveragingExperiment, AveragingRecord
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
 from multigpu_study.synchrony.experiment import ExperimentBase
@@ -20,10 +19,18 @@ class SynchronyStore(Store[Measured[Any]]):
     kind = SynchronyRecord
     kinds = {AveragingExperiment.folder: AveragingRecord, Downpour.folder: DownpourRecord}
 
-    def __init__(self, root: Path = SYNCHRONY) -> None:
-        super().__init__(root)
-
     def of_experiment(self, experiment: ExperimentBase) -> Measured[Any] | None:
         """The latest attempt of this experiment on this machine, or None."""
         machine = this_machine().name
         return self.find(experiment.place_on(machine), experiment.key_on(machine))
+
+
+SYNCHRONY = RecordKind(
+    name="synchrony",
+    stores=lambda: [SynchronyStore(paths.SYNCHRONY)],
+    records={
+        "joint": AveragingRecord,
+        "shard_updates": DownpourRecord,
+        "experiment": SynchronyRecord,
+    },
+)

@@ -3,7 +3,6 @@
 """
 
 import importlib.util
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -35,7 +34,8 @@ def judged_training(training: TrainingRun) -> TrainingRun:
         TrainingCase(
             training=training,
             row=find_placement(run.placement),
-            can_evaluate=partial(_can_evaluate, run.workload),
+            # looked for and not imported, which needs the framework
+            can_evaluate=lambda: importlib.util.find_spec(module_of(run.workload)) is not None,
         )
     )
     return training
@@ -43,8 +43,3 @@ def judged_training(training: TrainingRun) -> TrainingRun:
 
 JudgedTrainingRun = Annotated[TrainingRun, AfterValidator(judged_training)]
 """The type of a TrainingRun that is read from a file."""
-
-
-def _can_evaluate(workload: str) -> bool:
-    # looked for and not imported, which needs the framework
-    return importlib.util.find_spec(module_of(workload)) is not None

@@ -53,8 +53,7 @@ class TrainingExperiment(Experiment[TrainingItem]):
     def open(self, item: TrainingItem, seat: WorkerContext) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
         engine = importlib.import_module("multigpu_study.training.session")
-        session: Session = engine.TrainingSession(item, seat, threads, engine.Duties())
-        return session
+        return engine.TrainingSession(item, seat, threads, engine.Duties())
 
     def measure(
         self, item: TrainingItem, parts: Sequence[Mapping[str, Any]], total_s: float

@@ -8,7 +8,6 @@ from multigpu.records.base import RecordBase
 from multigpu.records.store import RecordKind, Store
 from multigpu.spec.schema import Data
 from multigpu_study.training.build import JudgedTrainingRun
-from multigpu_study.training.run import TrainingRun
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
@@ -103,6 +102,7 @@ class TrainingMeasurement(Data):
 class TrainingRecord(RecordBase):
     """One TrainingRun's measurement, or the reason why there is none."""
 
+    asked = "training"
     key_words = ("training",)
     meaning = 1
 
@@ -111,10 +111,6 @@ class TrainingRecord(RecordBase):
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: TrainingMeasurement | None = None
-
-    @property
-    def spec(self) -> TrainingRun:
-        return self.training
 
 
 class TrainingStore(Store[TrainingRecord]):

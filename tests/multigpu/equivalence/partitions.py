@@ -50,14 +50,14 @@ def partitioned_runs(placement: Placement) -> list[Run]:
     pipelined = placement.compute == "sections" and engine.processes == "per_device"
     for workload, model, batch, more in POINTS:
         described = find_model(workload, model)
-        if not (described.sections if placement.compute == "sections" else described.splitting):
+        if not (described.graph.stages if placement.compute == "sections" else described.splitting):
             continue
         if pipelined and workload == "nmt":
             continue  # its sections are no chain
         for shape in SHAPES["pipelined" if pipelined else placement.compute]:
             if pipelined:
                 batch = 12  # micro-batches are equal
-                if len(described.sections) < 4 and "interleaved" in shape.values():
+                if len(described.graph.stages) < 4 and "interleaved" in shape.values():
                     continue
             degree = shape.get("model_parallel", shape["devices"])
             if placement.compute == "split" and uncuttable(described, degree):

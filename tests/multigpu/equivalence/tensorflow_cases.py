@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.engines.common.session import open_session
+from multigpu.engines.common.session import Opening, open_session
 from multigpu.machine.process import tensorflow_environment
 from multigpu.placements import placements
 from multigpu.placements.resolve import shard_sizes
@@ -310,9 +310,10 @@ def expect_case(run: Run) -> dict[str, Any]:
 
 def measured_case(run: Run, folder: Path) -> list[dict[str, Any]]:
     """What the processes of a Run over several know at its end, by rank."""
+    opening = Opening(run, 0, 2, folder, 240.0, 0.0, lambda stage: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)
-        with closing(open_session(run, 0, 2, folder, 240.0, 0.0, lambda stage: None)) as session:
+        with closing(open_session(opening)) as session:
             session.warm_up()
             return session.time()
 

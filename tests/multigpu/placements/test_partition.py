@@ -12,7 +12,6 @@ import pytest
 from multigpu.analysis.limits import communication_time_s
 from multigpu.build import build_run
 from multigpu.placements.partition import (
-    crossings,
     part_elements,
     pipeline_stages,
     section_places,
@@ -22,8 +21,9 @@ from multigpu.placements.partition import (
 )
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.spec.model import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+from multigpu.spec.model import Exchange, Init, Model, Optimizer, Splitting, Variable
 from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads import description_of, workloads
 from tests.refusals import refused
 
@@ -71,7 +71,8 @@ def test_bytes_of_stages_by_hand():
     back.
     """
     run = make_run(**STAGES, devices=2)
-    assert len(crossings(description_of(run).sections, section_places(description_of(run), 2))) == 1
+    model = description_of(run)
+    assert len(model.graph.crossings(section_places(model, 2))) == 1
     assert bytes_of(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
     assert bytes_of(make_run(**STAGES, devices=2, micro_batches=3), [{}]) == bytes_of(run, [{}])
     # two copies of two: six rows each, and every gradient to an all-reduce of two
@@ -101,7 +102,7 @@ def test_bytes_of_cut_matrices_by_hand():
     }
 
 
-def made_up(*sections: Section, splitting: Splitting | None = None) -> Model:
+def made_up(*sections: Stage, splitting: Splitting | None = None) -> Model:
     """A model of three variables: a table of 30 that sections may share, one of 21 and one of 5."""
     init = Init("constant", 0.0)
     shapes = {"table": (10, 3), "middle": (7, 3), "end": (5,)}
@@ -120,11 +121,11 @@ def made_up(*sections: Section, splitting: Splitting | None = None) -> Model:
     )
 
 
-FIRST = Section(
-    "first", ("table",), (), {"x": {"rows": 10}, "shared_table": {"once": 30}}, {"rows": 5}
-)
-MIDDLE = Section("middle", ("middle",), ("x",), {"y": {"rows": 7}}, {"rows": 5})
-END = Section("end", ("end",), ("y", "shared_table"), {"z": {"rows": 1}}, {"rows": 9})
+GIVEN = {"x": {"rows": 10}, "shared_table": {"once": 30}}
+FIRST = Stage("first", gives=GIVEN, variables=("table",), work={"rows": 5})
+MIDDLE = Stage("middle", ("x",), (), {"y": {"rows": 7}}, variables=("middle",), work={"rows": 5})
+LAST = ("y", "shared_table")
+END = Stage("end", LAST, (), {"z": {"rows": 1}}, variables=("end",), work={"rows": 9})
 
 
 def test_a_pipeline_sends_what_its_stages_end_with_and_both_ends_keep_what_they_share():
@@ -222,11 +223,11 @@ def test_sections_name_every_variable_once():
         model
         for workload in workloads().values()
         for model in workload.models.values()
-        if model.sections
+        if model.graph.stages
     ]
     assert {model.workload for model in models} == {"nmt", "cnn", "stacks", "gpt"}
     for model in models:
-        named = [variable for section in model.sections for variable in section.variables]
+        named = [variable for section in model.graph.stages for variable in section.variables]
         assert sorted(named) == sorted(v.name for v in model.variables)
-        given = {tensor for section in model.sections for tensor in section.gives}
-        assert {tensor for section in model.sections for tensor in section.takes} == given
+        given = {tensor for section in model.graph.stages for tensor in section.gives}
+        assert {tensor for section in model.graph.stages for tensor in section.inputs} == given

@@ -7,32 +7,33 @@ from tests.refusals import refused
 
 GRAPH = StageGraph(
     (
-        Stage("words", output=(4,), integers=True, host=True),
-        Stage("look_up", ("words",), output=(4, 3), variables=("table",)),
-        Stage("tower", ("look_up",), output=(2,), variables=("weight",)),
-        Stage("score", ("look_up",), variables=("table",)),
+        Stage("words", gives={"words": {"rows": 4}}, integers=True, host=True),
+        Stage("look_up", ("words",), gives={"look_up": {"rows": 12}}, variables=("table",)),
+        Stage("tower", ("look_up",), gives={"tower": {"rows": 2}}, variables=("weight",)),
+        Stage("score", ("look_up",), gives={"score": {"rows": 1}}, variables=("table",)),
         Stage("loss", ("tower", "score")),
     )
 )
+ROWS = {"rows": 5}
 
 
 def test_tensors_travel_once_to_each_device_and_their_gradients_back() -> None:
     places = GRAPH.check({"look_up": 0, "tower": 1, "score": 0, "loss": 1}, 2)
-    assert places["words"] == HOST and GRAPH.bytes_of("look_up", 5) == 5 * 12 * 4
-    assert GRAPH.crossings(places, 5) == [
-        Crossing("words", HOST, 0, 5 * 4 * 8, False),
-        Crossing("look_up", 0, 1, 5 * 12 * 4, True),
-        Crossing("score", 0, 1, 5 * 4, True),
+    assert places["words"] == HOST and GRAPH.bytes_of("look_up", ROWS) == 5 * 12 * 4
+    assert GRAPH.crossings(places) == [
+        Crossing("words", HOST, (0,), False),
+        Crossing("look_up", 0, (1,), True),
+        Crossing("score", 0, (1,), True),
     ]
-    assert GRAPH.moved(places, 5) == {
+    assert GRAPH.moved(places, ROWS) == {
         "host_to_device": 5 * 4 * 8,
         "device_to_device": 2 * (5 * 12 + 5) * 4,
     }
-    assert GRAPH.moved(places, 5, 8)["device_to_device"] == 2 * (5 * 12 + 5) * 8
+    assert GRAPH.moved(places, ROWS, 8)["device_to_device"] == 2 * (5 * 12 + 5) * 8
     on_the_host = StageGraph((*GRAPH.stages[:4], Stage("loss", ("tower", "score"), host=True)))
     placed = on_the_host.check({"look_up": 0, "tower": 0, "score": 0}, 1)
     back = (5 * 2 + 5) * 4
-    assert on_the_host.moved(placed, 5) == {
+    assert on_the_host.moved(placed, ROWS) == {
         "host_to_device": 5 * 4 * 8 + back,
         "device_to_host": back,
     }

@@ -19,8 +19,8 @@ from multigpu.spec.errors import JobError
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.fits import GIB, StepMemory, fits
 from multigpu.user_model.per_batch import PerBatch, lines_of, per_batch, through
-from multigpu.workloads.own.batches import put_together, taken_apart
 from multigpu.workloads.own.job import Job
+from multigpu.workloads.own.structure import put_together, taken_apart
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
 JOBS = Path(__file__).parent / "jobs"

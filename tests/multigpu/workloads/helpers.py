@@ -1,13 +1,12 @@
 """Modules with values and batches with words, for the tests of workloads."""
 
-import importlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from multigpu.spec.model import Model
-from multigpu.workloads import part_of
+from multigpu.workloads import import_part
 
 
 def filled(
@@ -16,11 +15,8 @@ def filled(
     """The module of a description, every variable drawn from its law and moved off its constant, so
     that biases matter.
     """
-    module = (
-        importlib.import_module(part_of(model.workload, "torch"))
-        .build(model, *([layout] if layout else []))
-        .to(dtype)
-    )
+    layouts = [layout] if layout else []
+    module = import_part(model.workload, "torch").build(model, *layouts).to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for variable, parameter in zip(model.variables, module.parameters(), strict=True):

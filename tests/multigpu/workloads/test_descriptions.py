@@ -2,7 +2,6 @@
 variables.
 """
 
-import importlib
 import itertools
 from math import prod
 from typing import Any
@@ -13,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.spec.model import LSTM_PASSES, Model, Optimizer
-from multigpu.workloads import find_model, part_of, workloads
+from multigpu.workloads import find_model, import_part, workloads
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import network as net
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
@@ -30,7 +29,7 @@ EVERY_MODEL = [model for workload in workloads().values() for model in workload.
 
 
 def module_of(model: Model, *layout: str) -> nn.Module:
-    return importlib.import_module(part_of(model.workload, "torch")).build(model, *layout)
+    return import_part(model.workload, "torch").build(model, *layout)
 
 
 # name, trainable parameters, pixels a side, default batch of one GPU; multiply-adds that are

@@ -169,7 +169,7 @@ def test_sections_are_the_whole_model() -> None:
     module, batch = filled(TINY), tokens(TINY, 2)
     functions = importlib.import_module("multigpu.workloads.gpt.torch").section_functions(module)
     values = dict(batch)
-    for section in TINY.sections:
+    for section in TINY.graph.stages:
         given = functions[section.name](values)
         assert given.keys() == (section.gives.keys() or {"loss"})
         values |= given

@@ -57,8 +57,8 @@ def times(graph: StageGraph, costs: Costs, places: Places, **changed: Any) -> tu
 
 TOWERS = StageGraph(
     (
-        Stage("a", output=(4,), tower="a"),
-        Stage("b", output=(4,), tower="b"),
+        Stage("a", gives={"a": {"rows": 4}}, tower="a"),
+        Stage("b", gives={"b": {"rows": 4}}, tower="b"),
         Stage("join", ("a", "b")),
     )
 )
@@ -67,7 +67,7 @@ ONE, TWO = {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
 
 def random_graph(seed: int, count: int) -> tuple[StageGraph, Costs]:
     rng = np.random.default_rng(seed)
-    stages = [Stage("s0", output=(int(rng.integers(1, 50)),))]
+    stages = [Stage("s0", gives={"s0": {"rows": int(rng.integers(1, 50))}})]
     for index in range(1, count):
         reads = sorted(set(rng.integers(0, index, 2).tolist()))
         shared = ("v",) if index in (1, count - 1) else ()
@@ -75,7 +75,7 @@ def random_graph(seed: int, count: int) -> tuple[StageGraph, Costs]:
             Stage(
                 f"s{index}",
                 tuple(f"s{n}" for n in reads),
-                output=(int(rng.integers(1, 50)),),
+                gives={f"s{index}": {"rows": int(rng.integers(1, 50))}},
                 variables=shared,
             )
         )

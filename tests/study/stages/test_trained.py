@@ -25,7 +25,7 @@ from benchmarks.stage_search.measure import (
 )
 from benchmarks.stage_search.pricing import NOTHING
 
-from multigpu.engines.common.session import measurement, open_session
+from multigpu.engines.common.session import Opening, measurement, open_session
 from multigpu.engines.common.timing import most_steps
 from multigpu.engines.torch.checked import train_reference
 from multigpu.paths import STAGES
@@ -81,9 +81,8 @@ def run_of(framework: str, **fields: Any) -> Run:
 
 def train(run: Run) -> dict[str, Any]:
     """All variables, the losses, and what the first step moved."""
-    session: Any = open_session(
-        run, 0, 1, Path(tempfile.gettempdir()), 60.0, 0.0, lambda stage: None
-    )
+    opening = Opening(run, 0, 1, Path(tempfile.gettempdir()), 60.0, 0.0, lambda stage: None)
+    session: Any = open_session(opening)
     try:
         session.warm_up()
         parts = session.time()
@@ -364,7 +363,7 @@ def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -
     window.
     """
     run = run_of("torch", placement="single", devices=1, traced_steps=2, traced_from=6)
-    session: Any = open_session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
+    session: Any = open_session(Opening(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None))
     session.step = (taken := Mock(wraps=session.step))
     session.warm_up()
     found = measurement(run, session.time(), 1.0)

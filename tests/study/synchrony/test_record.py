@@ -147,7 +147,7 @@ def test_grids_say_why_name_every_experiment_once_and_are_what_committed_records
         assert question.endswith("?") and all(entry["reason"].endswith(".") for entry in entries), (
             path.name
         )
-    committed = list(SynchronyStore())
+    committed = list(SynchronyStore(paths.SYNCHRONY))
     assert len(committed) > 100 and {"virtual", "averaging", "downpour"} < {
         record.place for record in committed
     }

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grids.planned import affordable
+from multigpu.grids.planned import affordable, points
 from multigpu.machine.machine import framework_version, this_machine
 from multigpu.paths import TRAINING as TRAININGS
+from multigpu.runner.point import known_here
 from multigpu.spec.parse import parse_fields
-from multigpu_study.training.command import known_here, main
+from multigpu_study.training.command import main
 from multigpu_study.training.grid import (
     GRIDS,
     PlannedTraining,
@@ -120,7 +121,8 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
         )
     for retry, wanted in (([], [upgraded, *rest]), (["failed"], [failed, upgraded, *rest])):
         assert [
-            point.training for point in affordable(planned, known_here(planned, store, retry), 1e6)
+            point.training
+            for point in affordable(planned, known_here(points(planned), store, retry), 1e6)
         ] == [one.run for one in wanted]
     for budget, retry, count in ((14, [], 3), (14, ["--retry", "failed"], 3), (1, [], 0)):
         assert (

@@ -56,17 +56,9 @@ class Session(Protocol):
         """Free what this Run holds; the process goes on to the next."""
 
 
-def open_session(
-    run: Run,
-    rank: int,
-    threads: int,
-    shared: Path,
-    timeout_s: float,
-    startup_s: float,
-    stage: Stage,
-    **hosts: Any,
-) -> Session:
-    """Import the Run's framework and open its session. threads: of each replica."""
+def open_session(opening: Opening, **hosts: Any) -> Session:
+    """Import the Run's framework and open its session."""
+    run = opening.run
     # a process for each device of a TensorFlow Run is started by its session
     module = (
         "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
@@ -76,9 +68,7 @@ def open_session(
     where = f"multigpu.engines.{run.framework}.{module}"
     if (compute := find_placement(run.placement).compute) == "stage":
         where = f"{plugins.declared('engines')[compute].value}.{run.framework}_engine"
-    engine = import_for_good(where)
-    opening = Opening(run, rank, threads, shared, timeout_s, startup_s, stage)
-    return engine.Session(opening, **hosts)
+    return import_for_good(where).Session(opening, **hosts)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
@@ -111,10 +101,9 @@ def distances_moved(run: Run, parts: Sequence[Mapping[str, Any]]) -> dict[str, f
 
 def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
     """Whether replicas that must hold equal variables do; None: there are none."""
-    row = find_placement(run.placement)
-    if row.variables == "replica" and semantics_of(run).agree_after(
-        run.warmup_steps + run.timed_steps
-    ):
+    row, semantics = find_placement(run.placement), semantics_of(run)
+    averaged = semantics.every > 1 and (run.warmup_steps + run.timed_steps) % semantics.every == 0
+    if row.variables == "replica" and (semantics.facts.replicas_agree or averaged):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
     if row.compute in PARTITIONED and dims_of(run).copies > 1:
         return all(
@@ -124,9 +113,8 @@ def _agree(run: Run, parts: Sequence[ReplicaNumbers]) -> bool | None:
     return None
 
 
-HELD_GIB = (
-    0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
-)
+# what a GPU may have allocated before a Run begins and still tell the Run's own peak
+HELD_GIB = 0.05
 
 
 def parameter_change(run: Run, parts: Sequence[Mapping[str, Any]]) -> float:
@@ -169,9 +157,8 @@ def measurement(run: Run, parts: Sequence[ReplicaNumbers], total_s: float) -> Me
         flags.append(f"moved bytes were not counted: {uncounted}")
     elif counted != predicted:
         flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
-    if (
-        held := max(part.get("held_gib", 0.0) for part in parts)
-    ) > HELD_GIB:  # the peak counts what the process held before
+    # the peak counts what the process held before
+    if (held := max(part.get("held_gib", 0.0) for part in parts)) > HELD_GIB:
         flags.append(f"{held:.2f}{HELD_FLAG}")
     flags += sorted({why for part in parts if (why := part.get("substituted"))})
     if left_out:

@@ -1,6 +1,5 @@
 """Compare one Run's first steps with one device on the global batch, rules in numpy."""
 
-import importlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,7 +24,7 @@ from multigpu.records.record import Equivalence
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Optimizer
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of, workloads
+from multigpu.workloads import description_of, import_part, workloads
 from multigpu.workloads.tensorflow_module import StepModule, Tensors
 
 Arrays = dict[str, np.ndarray]
@@ -120,7 +119,7 @@ def equivalence(run: Run) -> Equivalence | None:
 
 def _compared(check: Run) -> tuple[float, int]:
     """The largest distance of any group of replicas, and the steps after which it is taken."""
-    with importlib.import_module(part_of(check.workload, "tensorflow")).comparable():
+    with import_part(check.workload, "tensorflow").comparable():
         devices = Devices(check)
         context = Context(check, devices, even=False, dynamic=False)
         feed = Feed(

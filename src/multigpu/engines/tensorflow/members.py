@@ -92,9 +92,8 @@ def end_members(processes: Processes) -> None:
 
 
 ENTRY_S = 120.0  # how long programs and members may take to come
-GREETING_S = (
-    5.0  # who has connected may take so long for each word of its greeting; then the next is heard
-)
+# who has connected may take so long for each word of its greeting; then the next is heard
+GREETING_S = 5.0
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
 """The launch's name in a program's and its members' environment lets them in to host 0."""

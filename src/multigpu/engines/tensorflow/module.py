@@ -1,11 +1,10 @@
 """Build a workload's model in TensorFlow as a Run wants it."""
 
-import importlib
 from typing import Literal
 
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of
+from multigpu.workloads import description_of, import_part
 from multigpu.workloads.tensorflow_module import Form, StepModule
 
 
@@ -20,6 +19,4 @@ def form_of(run: Run, devices: Devices, even: bool) -> Form:
 
 def build_module(run: Run, form: Form) -> StepModule:
     """The Run's model; `Unsupported` where TensorFlow cannot compute it in this form here."""
-    return importlib.import_module(part_of(run.workload, "tensorflow")).build(
-        description_of(run), form
-    )
+    return import_part(run.workload, "tensorflow").build(description_of(run), form)

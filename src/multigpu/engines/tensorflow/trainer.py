@@ -238,9 +238,8 @@ class Trainer:
         }
         try:
             return moved_bytes(self.graphs, self.devices, ids, unknown)
-        except (
-            LookupError
-        ) as error:  # the step is what it is, whether or not all of it could be sized
+        # the step is what it is, whether or not all of it could be sized
+        except LookupError as error:
             self.uncounted = str(error)
             return {}
 

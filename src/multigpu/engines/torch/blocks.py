@@ -66,7 +66,8 @@ def _repeated(model: nn.Module) -> dict[str, nn.Module]:
     most = 0
     for blocks in by_class.values():
         distinct = {id(block): name for name, block in reversed(blocks.items())}
-        if len(distinct) < 2 or _nested(list(blocks)):
+        nested = any(other.startswith(f"{name}.") for name in blocks for other in blocks)
+        if len(distinct) < 2 or nested:
             continue
         held = {id(each): each.numel() for block in blocks.values() for each in block.parameters()}
         if sum(held.values()) > most:
@@ -80,10 +81,6 @@ def kind_of(module: nn.Module) -> Any:
     if type(module) is nn.Sequential:
         return tuple(kind_of(child) for child in module)
     return type(module)
-
-
-def _nested(names: list[str]) -> bool:
-    return any(other.startswith(f"{name}.") for name in names for other in names)
 
 
 def tied_apart(model: nn.Module, blocks: Iterable[str]) -> tuple[str, str] | None:

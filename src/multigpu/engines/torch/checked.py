@@ -1,7 +1,6 @@
 """Compare one Run's first steps with those of one process without any code of placements."""
 
 import contextlib
-import importlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.records.record import Equivalence
 from multigpu.spec.model import Optimizer
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of
+from multigpu.workloads import description_of, import_part
 from multigpu.workloads.sources import open_source
 from multigpu.workloads.tensors import DTYPES
 
@@ -243,7 +242,7 @@ def _compared(opening: Opening) -> tuple[float, int]:
     semantics = semantics_of(check)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
-    builder = importlib.import_module(part_of(check.workload, "torch"))
+    builder = import_part(check.workload, "torch")
     alone = not semantics.facts.replicas_agree
     distance = 0.0
     usual = torch.get_default_dtype()

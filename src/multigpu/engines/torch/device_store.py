@@ -205,7 +205,8 @@ class MirrorStore(DeviceStore):
         self.wire.to_device(self.values[rank], self.host.dense)
         if self.tables:
             # the host itself reads tables; only a step's first replica waits
-            self.devices.wait_on_host(self.written)
+            for _, event in self.written:
+                event.synchronize()
         return self.host.look_up(rank, ids)
 
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:

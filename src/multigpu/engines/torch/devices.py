@@ -173,7 +173,3 @@ class Devices:
         for other, event in points:
             if other != rank:  # one stream keeps its own order
                 torch.cuda.current_stream(self.of(rank).torch).wait_event(event)
-
-    def wait_on_host(self, points: list[Point]) -> None:
-        for _, event in points:
-            event.synchronize()

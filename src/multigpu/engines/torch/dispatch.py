@@ -1,6 +1,5 @@
 """Placements dispatched by one thread for all devices: copies of a model, or a pipeline."""
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,10 +12,11 @@ from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
-from multigpu.placements.partition import SectionCrossing, bounds, crossings, section_places
+from multigpu.placements.partition import bounds, section_places
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.spec.errors import Unsupported
-from multigpu.workloads import part_of
+from multigpu.spec.stage_graph import Crossing
+from multigpu.workloads import import_part
 
 Values = dict[str, Tensor]
 
@@ -146,12 +146,12 @@ class PipelineTrainer(DispatchedTrainer):
         self.micro_batches = run.micro_batches or 1
         places = section_places(model, self.degree)
         self.sections = [
-            [s for s, place in zip(model.sections, places, strict=True) if place == stage]
+            [each for each in model.graph.stages if places[each.name] == stage]
             for stage in range(self.degree)
         ]
-        self.crossings = crossings(model.sections, places)
+        self.crossings = model.graph.crossings(places)
         super().__init__(context)
-        functions = importlib.import_module(part_of(run.workload, "torch")).section_functions
+        functions = import_part(run.workload, "torch").section_functions
         self.compute: list[dict[str, Callable[[Values], Values]]] = [
             functions(module) for module in self.modules.values()
         ]
@@ -230,7 +230,7 @@ class PipelineTrainer(DispatchedTrainer):
             target,
         )
 
-    def _leaving(self, stage: int) -> list[SectionCrossing]:
+    def _leaving(self, stage: int) -> list[Crossing]:
         return [crossing for crossing in self.crossings if crossing.start == stage]
 
     def _backward(self, copy: int, stage: int, one: Pass) -> None:

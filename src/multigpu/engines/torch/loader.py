@@ -59,9 +59,8 @@ class Workers:
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.step = run, rank, 0
-        self.iterator: Iterator[Any] | None = (
-            None  # from the first step on: nothing is made ahead while the model is built
-        )
+        # from the first step on: nothing is made ahead while the model is built
+        self.iterator: Iterator[Any] | None = None
 
     def _begun(self, step: int) -> Iterator[Any]:
         more: dict[str, Any] = {}

@@ -124,7 +124,7 @@ def timelines(trace: dict[str, Any], cuda: bool) -> list[Timeline]:
                 collectives={
                     name: begun
                     for name, spans in together.items()
-                    if (begun := _begun_in(spans, window))
+                    if (begun := [each for each in spans if window[0] <= each[0] < window[1]])
                 },
                 input=intersection(feeding, [window]),
                 host=intersection(host, [window]),
@@ -151,10 +151,6 @@ def _device_ends(
             index = step_of[number]
             ends[index] = max(ends.get(index, 0), span(event)[1])
     return ends
-
-
-def _begun_in(spans: Iterable[Span], window: Span) -> list[Span]:
-    return [(start, end) for start, end in spans if window[0] <= start < window[1]]
 
 
 def closed(spans: Iterable[Span], gap: float) -> list[Span]:

@@ -26,8 +26,7 @@ def job_of(model: Model) -> Job | None:
     described = getattr(model.config, "described", None)
     if described is None or not described.own_update:
         return None
-    job: Job = described.load(model.config.folder)
-    return job
+    return described.load(model.config.folder)
 
 
 def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any:
@@ -103,9 +102,8 @@ def count_on_device(optimizer: torch.optim.Optimizer) -> bool:
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
-        elif (
-            type(optimizer) is torch.optim.SGD
-        ):  # its fused form alone reads a rate from the device
+        # its fused form alone reads a rate from the device
+        elif type(optimizer) is torch.optim.SGD:
             group["fused"], group["foreach"] = True, False
         else:
             return False

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.masters import Masters
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.own_update import job_of, own_optimizer, settle
-from multigpu.engines.torch.symmetric_memory import peer_memory
+from multigpu.engines.torch.symmetric_memory import PeerMemory
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import (
@@ -79,7 +80,7 @@ class ReplicatedTrainer(Trainer):
                 grouped=send.startswith("grouped"),
                 small_last=send.endswith("small_last"),
                 together=self.job is not None,
-                peers=peer_memory(dist.group.WORLD, device) if copied else None,
+                peers=partial(PeerMemory, dist.group.WORLD, device) if copied else None,
             )
             context.closing.callback(self.reducer.close)
             self._settle(*(optimizer for _, optimizer in self.reducer.updates))

@@ -1,6 +1,5 @@
 """A pipeline with a process a stage: the library's stages and schedules, what they send counted."""
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,8 @@ from multigpu.engines.torch.variables import (
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.partition import SHARED, pipeline_stages, sent_on, shared_in
 from multigpu.placements.resolve import dims_of
-from multigpu.spec.model import Section
-from multigpu.workloads import part_of
+from multigpu.spec.stage_graph import Stage
+from multigpu.workloads import import_part
 
 Values = dict[str, Tensor]
 Functions = Mapping[str, Callable[[Values], Values]]
@@ -74,7 +73,7 @@ class Stretch(nn.Module):
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Section]],
+        stages: Sequence[Sequence[Stage]],
         index: int,
         module: nn.Module,
         functions: Functions,
@@ -139,9 +138,7 @@ class ScheduledTrainer(Trainer):
         self.schedule: Any = None
 
     def _functions(self, module: nn.Module) -> Functions:
-        workload = importlib.import_module(part_of(self.context.run.workload, "torch"))
-        found: Functions = workload.section_functions(module)
-        return found
+        return import_part(self.context.run.workload, "torch").section_functions(module)
 
     def _borders(self, arrays: Values) -> list[tuple[Tensor, ...]]:
         """What passes each border of two stages: shapes and types, on the meta device."""

@@ -49,9 +49,9 @@ def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Stor
             )
         stores.append(known[kind](context, members, shapes))
     for rank, module in modules.items():
-        memory = {
-            name: view for store in stores for name, view in store.computed_with(rank).items()
-        }
+        memory: dict[str, Tensor] = {}
+        for store in stores:
+            memory |= store.views[rank] | store.apart[rank]
         parameters = materialise(
             module, memory, context.devices.of(rank).torch, context.devices.dtype
         )

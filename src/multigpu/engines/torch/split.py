@@ -1,6 +1,5 @@
 """Placements that cut every layer over devices, joined by counted collectives in autograd."""
 
-import importlib
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -23,7 +22,7 @@ from multigpu.engines.torch.variables import (
 from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
 from multigpu.placements.resolve import dims_of
-from multigpu.workloads import part_of
+from multigpu.workloads import import_part
 
 
 class Group:
@@ -185,7 +184,7 @@ class SplitTrainer(Trainer):
             self.wire, dims_of(context.run).degree, self.device.cuda
         )
         context.closing.callback(end_groups, made, (self.sharing, self.alike))
-        workload = importlib.import_module(part_of(context.run.workload, "torch"))
+        workload = import_part(context.run.workload, "torch")
         with torch.device("meta"):
             self.module = self.modules[self.rank] = workload.build_part(context.model, self.sharing)
         device, dtype = self.device.torch, self.device.dtype

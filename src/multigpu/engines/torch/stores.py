@@ -106,9 +106,6 @@ class Store(ABC):
     def _zeros(self, rank: int) -> Tensor:
         return torch.zeros(self.total, device=self.devices.of(rank).torch, dtype=self.devices.dtype)
 
-    def computed_with(self, rank: int) -> dict[str, Tensor]:
-        return self.views[rank] | self.apart[rank]
-
     def fill_apart(self, rank: int) -> None:
         """After `bring`: take current values to the copies that lie apart, on one device."""
         if self.apart[rank]:

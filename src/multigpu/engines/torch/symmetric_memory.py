@@ -3,7 +3,6 @@ symmetric memory). NVLink multicast must be off: plain loads, stores and copies 
 """
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,8 +57,3 @@ class PeerMemory:
     def meet(self) -> None:
         """Let the current stream go on when those of all replicas have come as far: one block."""
         self._handle.barrier(channel=0)
-
-
-def peer_memory(group: Any, device: torch.device) -> Callable[[int, torch.dtype], PeerMemory]:
-    """Return what makes memory that all replicas of a group reach: of so many numbers of a type."""
-    return lambda numbers, dtype: PeerMemory(group, device, numbers, dtype)

@@ -1,6 +1,5 @@
 """What all placements share: a module in memory of the placement's choosing."""
 
-import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, part_of
+from multigpu.workloads import description_of, import_part
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def build_module(run: Run) -> Any:
     the sum of its loss. `build` names the Run's fields that it obeys. `lookups(batch)`: embedding
     variable -> ids; `compile_parts()`: the library compiles what it can.
     """
-    build = importlib.import_module(part_of(run.workload, "torch")).build
+    build = import_part(run.workload, "torch").build
     _, *fields = inspect.signature(build).parameters
     with torch.device("meta"):
         return build(description_of(run), **{field: getattr(run, field) for field in fields})

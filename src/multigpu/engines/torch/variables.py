@@ -16,8 +16,7 @@ from multigpu.workloads import description_of
 @lru_cache(maxsize=2)
 def stored_values(file: str) -> dict[str, Tensor]:
     """Read variables' first values from a file, by name; read only where it is asked for."""
-    found: dict[str, Tensor] = torch.load(file, weights_only=True, mmap=True)
-    return found
+    return torch.load(file, weights_only=True, mmap=True)
 
 
 def initial_value(

@@ -33,7 +33,9 @@ from multigpu.machine.private_network import check_allowed
 from multigpu.machine.process import end_in_order
 from multigpu.placements import find_placement
 from multigpu.runner.hosts.meeting import HostLost, Meeting
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.plan import Journal, Plan
+from multigpu.runner.summary import Summary
 from multigpu.spec.run import Run
 
 LOOPBACK = "127.0.0.1"
@@ -154,9 +156,8 @@ class HostGroup:
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
-        self.ended: list[
-            dict[str, Any]
-        ] = []  # what other hosts said when their part of a launch was over
+        # what other hosts said when their part of a launch was over
+        self.ended: list[dict[str, Any]] = []
         # from now on this process and those it starts are one of several hosts: `this_machine` says
         # so, and so do Records
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
@@ -214,19 +215,34 @@ def start_agent(
     )
 
 
-def follow(company: HostGroup, environment: Callable[[], dict[str, str]]) -> int:
+def on_hosts(
+    arguments: argparse.Namespace, sweep: Callable[[HostGroup | None], Summary]
+) -> Summary | None:
+    """Sweep over the hosts that the arguments speak of (`company`), and print what became of it.
+    None on all hosts but the first, which start workers for it.
+    """
+    with company(arguments) as hosts:
+        if hosts and arguments.node_rank:
+            print(f"{follow(hosts)} launches on host {arguments.node_rank}; Records are on host 0")
+            return None
+        summary = sweep(hosts)
+    print(summary)
+    return summary
+
+
+def follow(company: HostGroup) -> int:
     """Start workers for each plan until host 0 says that it was the last: how many. HostLost:
     another host is gone.
     """
     done = 0
     while (message := company.meeting.hear("plan", "end", "stop"))["word"] != "end":
         if message["word"] == "plan":
-            _carry_out(company, Plan.model_validate(message["plan"]), environment())
+            _carry_out(company, Plan.model_validate(message["plan"]))
             done += 1
     return done
 
 
-def _carry_out(company: HostGroup, plan: Plan, environment: dict[str, str]) -> None:
+def _carry_out(company: HostGroup, plan: Plan) -> None:
     address = socket.gethostbyname(company.meeting.address)
     with scratch_folder("multigpu-host-") as scratch:
         own = {
@@ -243,7 +259,7 @@ def _carry_out(company: HostGroup, plan: Plan, environment: dict[str, str]) -> N
         }
         agent = start_agent(
             plan.model_copy(update=place),
-            environment | own | libraries_environment(address),
+            launch_environment() | own | libraries_environment(address),
             subprocess.DEVNULL,
         )
         try:

@@ -20,9 +20,8 @@ from multigpu.machine.line import Line, connect, limit, line_of
 
 SILENCE_S = 20.0  # a host whose kernel has answered nothing for so long is lost
 ENTRY_S = 600.0  # how long host 0 waits for the others to start, and they for it
-GREETING_S = (
-    10.0  # who has connected to host 0 may take so long to say who it is; then it is no host
-)
+# who has connected to host 0 may take so long to say who it is; then it is no host
+GREETING_S = 10.0
 
 
 class HostLost(RuntimeError):

@@ -85,8 +85,8 @@ def _unchained(case: Case) -> None:
     """Sections are a chain: each reads what the one before gives."""
     before: set[str] = set()
     once: set[str] = set()
-    for section in case.model.sections:
-        if set(section.takes) - before - once:
+    for section in case.model.graph.stages:
+        if set(section.inputs) - before - once:
             raise Refused(
                 f"a stage of a pipeline reads what the one before it gives, and section"
                 f" {section.name!r} of {case.run.model!r} reads further ones: choose layer_split"
@@ -119,7 +119,7 @@ def partition(case: Case) -> None:
 
 def _sections(case: Case) -> None:
     run, degree = case.run, case.dims.degree
-    count = len(case.model.sections)
+    count = len(case.model.graph.stages)
     if not count:
         raise Refused(
             f"placement {run.placement!r} needs a model that declares its sections, and"

@@ -62,11 +62,7 @@ class Group:
             dist.all_reduce(tensor)
         return tensor
 
-    def from_first(self, tensor: Tensor) -> None:
-        """Overwrite a tensor on this group's device by rank 0's."""
-        self.from_rank(tensor, 0)
-
-    def from_rank(self, tensor: Tensor, source: int) -> None:
+    def from_rank(self, tensor: Tensor, source: int = 0) -> None:
         """Overwrite a contiguous tensor on this group's device by that of rank `source`."""
         if self.size > 1:
             dist.broadcast(tensor, src=source)

@@ -32,8 +32,7 @@ def describe(given: Any) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer
             f"optimizer={given!r} is no optimizer: give multigpu.SGD, Adam or AdamW, a class of"
             " torch.optim, or a function of the parameters that returns an Optimizer"
         )
-    function: Callable[[list[nn.Parameter]], torch.optim.Optimizer] = given
-    return function
+    return given
 
 
 def _from_description(given: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

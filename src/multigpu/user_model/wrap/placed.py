@@ -96,13 +96,13 @@ class Placed:
             for parameter in part.parameters():
                 if not isinstance(parameter, DTensor):
                     parameter.data = parameter.data.to(device).contiguous()
-                    self.group.from_first(parameter.data)
+                    self.group.from_rank(parameter.data)
             for module in part.modules():
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
                         moved = buffer.to(device).contiguous()
                         module._buffers[name] = moved
-                        self.group.from_first(moved)
+                        self.group.from_rank(moved)
 
     def _replicate(self) -> None:
         self._take(self.module)
@@ -174,11 +174,9 @@ class Placed:
     @property
     def divided(self) -> bool:
         """Whether the gradients that the optimizer reads are parts, which add up over the ranks."""
-        return self.placement == "fsdp2" or bool(self.owners and self._masters_anywhere)
-
-    @property
-    def _masters_anywhere(self) -> bool:
-        return self.settings.precision == "bf16_params"
+        return self.placement == "fsdp2" or bool(
+            self.owners and self.settings.precision == "bf16_params"
+        )
 
     @torch.no_grad()
     def spread(self) -> None:

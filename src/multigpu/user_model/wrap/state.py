@@ -66,7 +66,7 @@ def mean_buffer(placed: Placed, buffer: Tensor) -> Tensor:
     value = buffer.detach().clone()
     if value.is_floating_point():
         return (placed.group.sum(value) / placed.group.size).cpu()
-    placed.group.from_first(value)
+    placed.group.from_rank(value)
     return value.cpu()
 
 
@@ -87,7 +87,10 @@ def optimizer_state(placed: Placed, update: Update) -> dict[str, Any]:
         owner = placed.owners.get(name)
         mine = by_name.get(name, {})
         if owner is None:
-            states[name] = {key: whole_state(placed, name, value) for key, value in mine.items()}
+            states[name] = {
+                key: placed.whole(name, value) if isinstance(value, Tensor) else plain(value)
+                for key, value in mine.items()
+            }
         else:
             states[name] = from_owner(placed, owner, mine)
     groups: list[dict[str, Any]] = []
@@ -97,11 +100,6 @@ def optimizer_state(placed: Placed, update: Update) -> dict[str, Any]:
     if placed.owners:
         groups = joined_groups(placed, groups)
     return {"state": states, "groups": groups}
-
-
-def whole_state(placed: Placed, name: str, value: Any) -> Any:
-    """A state of a parameter, whole, on the CPU."""
-    return placed.whole(name, value) if isinstance(value, Tensor) else plain(value)
 
 
 def from_owner(placed: Placed, owner: int, mine: dict[str, Any]) -> dict[str, Any]:

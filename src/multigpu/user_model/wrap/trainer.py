@@ -160,11 +160,8 @@ class ModelTrainer:
                 # a replayed step is no call of optimizer.step, of which it would warn
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
                 self.scheduler.step()
-        self.form = (
-            ("compiled_captured" if self.compiling else "captured")
-            if replayed
-            else ("compiled" if self.compiling else "eager")
-        )
+        forms = ["compiled"] * self.compiling + ["captured"] * replayed
+        self.form = "_".join(forms) or "eager"
         self.ran[self.form] = self.ran.get(self.form, 0) + 1
         return loss
 

@@ -7,7 +7,8 @@ from math import prod
 from typing import Any
 
 from multigpu.lazy import LazyMapping
-from multigpu.spec.model import Model, Optimizer, Section
+from multigpu.spec.model import Model, Optimizer
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Convolution, Dense, Relu
 from multigpu.workloads.cnn.network import Network, Shape, steps, trace
@@ -49,17 +50,19 @@ def unneeded_passes(config: CnnConfig) -> int:
     return 0
 
 
-def sections(network: Network, image: Shape) -> tuple[Section, ...]:
+def sections(network: Network, image: Shape) -> tuple[Stage, ...]:
     """A section for every layer, a ReLU with the one before; the last computes the loss."""
-    found: list[Section] = []
+    found: list[Stage] = []
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
             one = layer.trace(before, name)
-            variables = tuple(v.name for v in one.variables)
-            takes = tuple(each.name for each in found[-1:])
             found.append(
-                Section(
-                    name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}
+                Stage(
+                    name,
+                    tuple(each.name for each in found[-1:]),
+                    gives={name: {"rows": prod(one.output)}},
+                    variables=tuple(v.name for v in one.variables),
+                    work={"rows": one.flops},
                 )
             )
     return (*found[:-1], replace(found[-1], gives={}))

@@ -9,7 +9,7 @@ WORKLOAD = Workload(
     unit="tokens",
     models=MODELS,
     inputs={
-        "synthetic": lazy("multigpu.inputs.tokens:synthetic_tokens"),
+        "synthetic": lazy("multigpu.inputs.tokens:DrawnTokens"),
         "pieces": lazy("multigpu.inputs.tokens:pieces"),
         "pieces_package": lazy("multigpu.inputs.tokens:pieces"),
     },

@@ -12,7 +12,8 @@ from functools import cache, partial
 from math import sqrt
 from pathlib import Path
 
-from multigpu.spec.model import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+from multigpu.spec.model import Exchange, Init, Model, Optimizer, Splitting, Variable
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.base import models_in
 
 VOCABULARY = 50_304
@@ -105,25 +106,23 @@ def memory_passes_per_token(config: GptConfig) -> float:
     return float(config.layers * block + 4 * n + 3 * n + 5 * config.vocabulary)
 
 
-def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
+def sections(config: GptConfig, length: int) -> tuple[Stage, ...]:
     """Return the embedding, each block, and the head, to which the embedding hands the table itself
     (`once` a pass, however many rows): its gradient comes back with the tokens'.
     """
     n, vocabulary = config.width, config.vocabulary
     passed = {"rows": length * n}
     looked_up = {"embedded": passed, "shared_table": {"once": vocabulary * n}}
-    found = [Section("embedding", ("table", "positions"), (), looked_up, {"rows": 0})]
+    tables = ("table", "positions")
+    found = [Stage("embedding", gives=looked_up, variables=tables, work={"rows": 0})]
     below = "embedded"
     for layer in range(config.layers):
-        own = block_variables(config, layer)
-        flops = 2 * 12 * n * n * length + 4 * n * length * length
-        name = f"blocks.{layer}"
-        found.append(
-            Section(name, tuple(v.name for v in own), (below,), {name: passed}, {"rows": flops})
-        )
+        name, own = f"blocks.{layer}", tuple(v.name for v in block_variables(config, layer))
+        work = {"rows": 2 * 12 * n * n * length + 4 * n * length * length}
+        found.append(Stage(name, (below,), gives={name: passed}, variables=own, work=work))
         below = name
-    head = {"rows": 2 * n * vocabulary * length}
-    found.append(Section("head", ("norm.weight", "norm.bias"), (below, "shared_table"), {}, head))
+    norm, work = ("norm.weight", "norm.bias"), {"rows": 2 * n * vocabulary * length}
+    found.append(Stage("head", (below, "shared_table"), variables=norm, work=work))
     return tuple(found)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 
-from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Variable
+from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Variable
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.base import models_in
 
 
@@ -120,19 +121,21 @@ def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
 STATES = ("hidden", "cell")
 
 
-def sections(config: NmtConfig) -> tuple[Section, ...]:
+def sections(config: NmtConfig) -> tuple[Stage, ...]:
     """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states
     to the decoder's), the projection.
     """
     n = config.units
-    cell_work = {
-        "source": {"source_embedding": 16 * n * n},
-        "target": {"target_embedding": 16 * n * n},
-    }
 
-    def looked_up(side: str) -> Section:
+    def looked_up(side: str) -> Stage:
         name = f"{side}_embedding"
-        return Section(name, (name,), (), {f"{side}_rows": {name: n}}, {"rows": 0})
+        return Stage(name, gives={f"{side}_rows": {name: n}}, variables=(name,), work={"rows": 0})
+
+    def cell_of(
+        side: str, cell: str, inputs: tuple[str, ...], gives: dict[str, dict[str, int]]
+    ) -> Stage:
+        own, work = (f"{cell}_kernel", f"{cell}_bias"), {f"{side}_embedding": 16 * n * n}
+        return Stage(cell, inputs, gives=gives, variables=own, work=work)
 
     found = [looked_up("source")]
     for layer in range(config.encoder_layers):
@@ -142,20 +145,14 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
             if layer + 1 < config.encoder_layers:
                 gives[cell] = {"source_embedding": n}
             takes: tuple[str, ...] = (f"{stack}_{layer - 1}",) if layer else ("source_rows",)
-            found.append(
-                Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["source"])
-            )
+            found.append(cell_of("source", cell, takes, gives))
     found.append(looked_up("target"))
     for layer, cell in enumerate(config.cell_names("decoder")):
         takes = (cell_below(layer), *(f"{starts_from(layer)}_{state}" for state in STATES))
-        gives = {cell: {"target_embedding": n}}
-        found.append(
-            Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["target"])
-        )
+        found.append(cell_of("target", cell, takes, {cell: {"target_embedding": n}}))
     work = {"target_embedding": 2 * n * config.target_vocabulary}
-    found.append(
-        Section("projection", ("projection",), (f"decoder_{config.decoder_cells - 1}",), {}, work)
-    )
+    below = cell_below(config.decoder_cells)
+    found.append(Stage("projection", (below,), variables=("projection",), work=work))
     return tuple(found)
 
 

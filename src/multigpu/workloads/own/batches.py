@@ -2,7 +2,8 @@
 
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,26 +16,21 @@ from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.seeding import ALONE, seed_all, seeds_of
-from multigpu.workloads.own.structure import checked_rows, names_of, put_together, taken_apart
-
-__all__ = ["checked_rows", "put_together", "taken_apart"]
+from multigpu.workloads.own.structure import checked_rows, names_of, taken_apart
 
 
+@dataclass
 class DrawnBatches:
     """Batches of the user's function, from generators whose seeds follow from step and replica,
     those that it does not name included. generator: makes one from a seed.
     """
 
-    longer = False
-
-    def __init__(
-        self, function: Any, generator: Callable[[int], Any], rows: int, rank: int, seed: int
-    ) -> None:
-        self.function = function
-        self.generator = generator
-        self.rows = rows
-        self.rank = rank
-        self.seed = seed
+    function: Any
+    generator: Callable[[int], Any]
+    rows: int
+    rank: int
+    seed: int
+    longer: ClassVar[bool] = False
 
     def batch(self, step: int) -> Any:
         given, others = seeds_of(self.seed, step, self.rank)
@@ -88,8 +84,7 @@ def batches_of(
     library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
         return DrawnBatches(job.batch, library.generator_of, rows, rank, seed)
-    loaded: Streamed = library.Loaded(job.batch, rows, replicas, rank, seed)
-    return loaded
+    return library.Loaded(job.batch, rows, replicas, rank, seed)
 
 
 def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:

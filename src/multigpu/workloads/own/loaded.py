@@ -93,8 +93,10 @@ class Loaded(Streamed):
             generator.manual_seed(seeds_of(self.seed, epoch, OF_AN_ORDER)[0])
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
+        # of a sampler without an end, as many as an epoch may have
+        most = max(1_000_000, len(self.source.dataset))
         # in one go: what the samples draw may not change the order
-        chosen: list[Any] = list(itertools.islice(sampler, self._most()))
+        chosen: list[Any] = list(itertools.islice(sampler, most))
         if self.order == "batch_sampler":
             long = [list(batch)[: self.rows] for batch in chosen if len(batch) >= self.rows]
             for start in range(0, len(long) - self.replicas + 1, self.replicas):
@@ -102,10 +104,6 @@ class Loaded(Streamed):
             return
         for start in range(0, len(chosen) - joined + 1, joined):
             yield chosen[start : start + joined]
-
-    def _most(self) -> int:
-        """Of a sampler without an end, as many as an epoch may have."""
-        return max(1_000_000, len(self.source.dataset))
 
     def _indices(self, first: int) -> Iterator[tuple[int, list[Any]]]:
         """From a step on, the seed of this replica's batch and its samples."""

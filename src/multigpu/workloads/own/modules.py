@@ -3,7 +3,6 @@
 import copy
 import itertools
 import sys
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -84,12 +83,6 @@ def is_lazy(module: nn.Module) -> bool:
     """Whether some of its parameters or buffers have no shape before a first batch."""
     lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
     return any(isinstance(value, lazy) for value in [*module.parameters(), *module.buffers()])
-
-
-def with_widths(module: nn.Module, first_pass: Callable[[], object]) -> None:
-    """Pass a first batch forward, from which lazy layers learn their widths."""
-    with torch.no_grad():
-        first_pass()
 
 
 def checked_parameters(job: Job, module: nn.Module) -> None:

@@ -149,11 +149,8 @@ def _made(name: str, parts: dict[Any, Any]) -> Any:
         return kind._make(parts.values())  # type: ignore[attr-defined]
     if issubclass(kind, Mapping):
         try:
-            found: Any
-            if dataclasses.is_dataclass(kind):
-                found = kind(**parts)
-            else:
-                found = kind(parts)  # type: ignore[call-arg]
+            made: Any = kind
+            found = made(**parts) if dataclasses.is_dataclass(kind) else made(parts)
         except Exception:
             return parts
         return found if dict(found.items()).keys() == parts.keys() else parts

@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
-from multigpu.workloads.own.batches import Streamed, put_together
+from multigpu.workloads.own.batches import Streamed
 from multigpu.workloads.own.description import Described, Leaves
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 LARGEST_SEED = 2**24

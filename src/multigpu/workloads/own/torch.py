@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
-from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.loaded import Loaded, generator_of
@@ -22,11 +22,11 @@ from multigpu.workloads.own.modules import (
     is_lazy,
     kind_for,
     uncompiled,
-    with_widths,
     without_dropout,
     without_sparse_gradients,
 )
 from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.tensors import of_kind
 
 __all__ = ["Loaded", "generator_of"]  # as readers of batches find them
@@ -65,8 +65,8 @@ def _own_module(job: Job, notes: list[str]) -> nn.Module:
     if is_lazy(made):
         structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
         first = put_together(structure, tensors_of(arrays, torch.get_default_dtype()))
-        with torch.device("cpu"):
-            with_widths(made, lambda: output_of(job, made, first))
+        with torch.device("cpu"), torch.no_grad():
+            output_of(job, made, first)  # from which lazy layers learn their widths
     for name, parameter in made.named_parameters():
         if parameter.device.type != "cpu":
             raise JobError(

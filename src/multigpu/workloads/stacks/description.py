@@ -19,10 +19,10 @@ from multigpu.spec.model import (
     Init,
     Model,
     Optimizer,
-    Section,
     Splitting,
     Variable,
 )
+from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.base import models_in
 
 Kind = Literal["dense", "convolution", "recurrent"]
@@ -148,19 +148,18 @@ def splitting(config: StackConfig) -> Splitting:
     )
 
 
-def sections(config: StackConfig) -> tuple[Section, ...]:
+def sections(config: StackConfig) -> tuple[Stage, ...]:
     """A section a layer, each handing its activations on; last the head with the loss."""
-    found: list[Section] = []
+    found: list[Stage] = []
     for layer in range(config.layers):
-        name, takes = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
+        name, below = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
         own = tuple(v.name for v in layer_variables(config, layer))
         gives = {name: {"rows": config.places * config.width}}
-        found.append(Section(name, own, takes, gives, {"rows": layer_flops(config, layer)}))
+        work = {"rows": layer_flops(config, layer)}
+        found.append(Stage(name, below, gives=gives, variables=own, work=work))
     names = tuple(v.name for v in head_variables(config))
-    return (
-        *found,
-        Section("head", names, (found[-1].name,), {}, {"rows": 2 * config.width * config.classes}),
-    )
+    work = {"rows": 2 * config.width * config.classes}
+    return (*found, Stage("head", (found[-1].name,), variables=names, work=work))
 
 
 def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:

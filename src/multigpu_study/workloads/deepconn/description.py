@@ -6,7 +6,7 @@ alone.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -140,41 +140,39 @@ def stage_graph(model: Model, strings: bool = False) -> StageGraph:
     """
     config: DeepconnConfig = model.config
     stages: list[Stage] = []
+
+    def given(name: str, *shape: int) -> dict[str, dict[str, int]]:
+        return {name: {"rows": prod(shape)}}
+
     for tower in TOWERS:
         words = f"{tower}_words"
         inputs: tuple[str, ...] = ()
         arrays: tuple[str, ...] = (words,)
         if strings:
-            length = (config.length,)
-            stages.append(
-                Stage(f"{tower}_ids", (), (words,), length, integers=True, tower=tower, host=True)
-            )
-            inputs, arrays = (f"{tower}_ids",), ()
+            ids = f"{tower}_ids"
+            gives = given(ids, config.length)
+            stages.append(Stage(ids, (), (words,), gives, integers=True, tower=tower, host=True))
+            inputs, arrays = (ids,), ()
 
         def own(*names: str, tower: str = tower) -> tuple[str, ...]:
             return tuple(f"{tower}_{name}" for name in names)
 
-        maps = (config.positions, config.filters)
-        pooled = (config.positions - config.pool + 1, config.filters)
-        looked_up = (config.length, config.embedding)
+        embed, conv, pool, flatten, dense = own("embed", "conv", "pool", "flatten", "dense")
+        looked_up = given(embed, config.length, config.embedding)
+        maps = given(conv, config.positions, config.filters)
+        pooled = given(pool, config.positions - config.pool + 1, config.filters)
+        flat, last = given(flatten, config.flat), given(dense, config.dense)
         filters = own("conv_kernel", "conv_bias")
         weights = own("dense_kernel", "dense_bias")
         stages += [
-            Stage(f"{tower}_embed", inputs, arrays, looked_up, variables=(TABLE,), tower=tower),
-            Stage(f"{tower}_conv", own("embed"), (), maps, variables=filters, tower=tower),
-            Stage(f"{tower}_pool", own("conv"), (), pooled, tower=tower),
-            Stage(f"{tower}_flatten", own("pool"), (), (config.flat,), tower=tower),
-            Stage(
-                f"{tower}_dense",
-                own("flatten"),
-                (),
-                (config.dense,),
-                variables=weights,
-                tower=tower,
-            ),
+            Stage(embed, inputs, arrays, looked_up, variables=(TABLE,), tower=tower),
+            Stage(conv, (embed,), gives=maps, variables=filters, tower=tower),
+            Stage(pool, (conv,), gives=pooled, tower=tower),
+            Stage(flatten, (pool,), gives=flat, tower=tower),
+            Stage(dense, (flatten,), gives=last, variables=weights, tower=tower),
         ]
     towers = tuple(f"{tower}_dense" for tower in TOWERS)
-    stages.append(Stage("rating", towers, ("ratings",), ()))
+    stages.append(Stage("rating", towers, ("ratings",), given("rating")))
     return StageGraph(tuple(stages))
 
 
