@@ -89,15 +89,18 @@ def last_words(text: str) -> str:
     return lines[-1][:300] if lines else "it left no message"
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when the thread that started it ends, even one that is
     killed with -9 (Linux only).
+
+    parent: the process that started this one, which may have ended while this one imported a
+        framework; None: whatever its parent is now.
     """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
+    parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended between the two lines
+    if os.getppid() != parent:  # it ended before
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -4,8 +4,13 @@ device is: every Run ends as a Record.
 
 import json
 import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from multigpu.build import build_run
@@ -249,3 +254,33 @@ def test_each_process_sees_its_own_gpu(
     else:
         assert device_environment("cuda", index) == {"CUDA_VISIBLE_DEVICES": seen}
     assert device_environment("cpu", 0) == {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+STARTER = """
+import json, socket, sys
+from multigpu.engines.tensorflow.members import free_ports, start_member
+from multigpu.machine.line import Line
+ours, theirs = socket.socketpair()
+workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
+member = start_member(task, "cpu", -1, [str(theirs.fileno())], [theirs.fileno()])
+line = Line(ours.detach())
+line.send({"run": sys.argv[1], "strategy": "multi_worker", "threads": 1, "role": "", "rank": 0})
+line.send("built")
+print(member.pid)
+"""
+
+
+def test_a_member_whose_starter_is_gone_before_it_is_ready_ends(tmp_path: Path) -> None:
+    """It finds its orders all the same, and would wait for the other members without end."""
+    command = [sys.executable, "-c", STARTER, spread(0).model_dump_json(exclude_defaults=True)]
+    said = tmp_path / "member"  # a pipe would stay open with the member
+    with said.open("w") as file:
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": PATHS}, stdout=file, check=True)
+    with suppress(psutil.NoSuchProcess):
+        member = psutil.Process(int(said.read_text()))
+        try:
+            member.wait(60)
+        except psutil.TimeoutExpired:
+            member.kill()
+            raise

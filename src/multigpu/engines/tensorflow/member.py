@@ -19,7 +19,7 @@ from multigpu.engines.common.failures import status_of
 from multigpu.engines.common.session import Stage, load_hook
 from multigpu.engines.tensorflow.coordinator import CoordinatorSession, alone
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
-from multigpu.engines.tensorflow.members import join
+from multigpu.engines.tensorflow.members import STARTED_BY, join
 from multigpu.engines.tensorflow.session import Session
 from multigpu.machine.line import Line
 from multigpu.machine.machine import DeviceState, device_state
@@ -153,7 +153,7 @@ def serve(pipe: Line) -> None:
 
 def main() -> None:
     """Entry point. It ends without TensorFlow's farewell, which would wait for lost processes."""
-    end_with_parent()
+    end_with_parent(int(os.environ[STARTED_BY]))
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):
         where, *rest = sys.argv[1:]

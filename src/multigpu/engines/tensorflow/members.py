@@ -60,6 +60,10 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": visible[place]}
 
 
+STARTED_BY = "MULTIGPU_MEMBER_OF"
+"""The process that started a member, in the member's environment."""
+
+
 def start_member(
     task: dict[str, Any],
     device_type: str,
@@ -72,6 +76,7 @@ def start_member(
     """
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    environment[STARTED_BY] = str(os.getpid())
     command = [sys.executable, "-m", "multigpu.engines.tensorflow.member", *words]
     return subprocess.Popen(
         command, env=environment, pass_fds=tuple(files), stdin=subprocess.DEVNULL
