@@ -66,7 +66,7 @@ def kind_in(records: Path, kind: str = "runs") -> Path:
     """Return the folder of Records of one kind ("runs", "training") that a folder of Records means:
     the one of that name in it where it holds several kinds, as `data` does, else the folder itself.
     """
-    return records / kind if (records / "runs").is_dir() else records
+    return records / kind if os.path.isdir(records / "runs") else records
 
 
 def publishing() -> bool:

@@ -113,7 +113,7 @@ def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]
-    launches = tuple(repeats) if isinstance(repeats, list) else launches_of(repeats)
+    launches = tuple(repeats) if isinstance(repeats, list) else launches_of(min(repeats, 101))
     if not 1 <= len(launches) <= 100 or min(launches) < 0:
         said = "1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]"
         raise ParameterError(f"parameter repeats = {repeats!r}: {said}.")

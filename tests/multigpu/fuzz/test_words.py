@@ -210,10 +210,13 @@ PARAMETERS = {
         st.sampled_from([*PARAMETERS, "tea"]), st.one_of(YAML, st.sampled_from(LEAVES)), max_size=3
     )
 )
+@example(odd={"repeats": 2**31})
+@example(odd={"records": "x" * 999})
 def test_the_parameters_of_an_experiment(odd: dict[str, Any]) -> None:
     """As papermill puts them behind the parameters cell."""
     injected = ["# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in odd.items())]
     try:
-        planned({**PARAMETERS, **odd, "In": injected})
+        with little_memory():
+            planned({**PARAMETERS, **odd, "In": injected})
     except ParameterError as error:
         one_sentence(str(error))
