@@ -51,7 +51,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explaining(what: str, then: str = "", kind: type[Exception] = ValueError) -> Iterator[None]:
-    """Have an OSError be one sentence: what cannot be, the system's reason, and what to do then."""
+    """Raise an OSError as a `kind`, in one sentence: what failed, the reason, what to do."""
     try:
         yield
     except OSError as error:

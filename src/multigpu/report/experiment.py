@@ -113,6 +113,7 @@ def planned(namespace: MutableMapping[str, Any]) -> PageExperiment:
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]
+    # of more than can be, one more is enough to say so
     launches = tuple(repeats) if isinstance(repeats, list) else launches_of(min(repeats, 101))
     if not 1 <= len(launches) <= 100 or min(launches) < 0:
         said = "1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]"

@@ -91,7 +91,7 @@ class Plan(Data):
     def record(
         self, item: Trial, status: Status, reason: str, launch_id: str, **fields: Any
     ) -> Any:
-        """The Record of this item, made now and not yet written; fields: those of its kind."""
+        """Make the Record of this item, not yet written. fields: those that its kind adds."""
         return self.kind.store.kind(
             key=self.key(item),
             attempt=item.attempt,

@@ -67,8 +67,8 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
 
 
 def records_here(items: Iterable[Trial], store: Store[AnyRecord]) -> list[AnyRecord]:
-    """The Records of these items on this machine, by the frameworks and the timer that are here; of
-    each the latest attempt.
+    """Return the Records of these items on this machine, by the frameworks and the timer that are
+    here; of each the latest attempt.
     """
     machine, kind = this_machine().name, store.kind
     keys = (
@@ -81,8 +81,6 @@ def records_here(items: Iterable[Trial], store: Store[AnyRecord]) -> list[AnyRec
 def known_here(
     items: Iterable[Trial], store: Store[AnyRecord], retry: Sequence[str] = ()
 ) -> set[tuple[Spec, int]]:
-    """What was asked for and the repeat, of the items that have a Record already and are not to be
-    measured again.
-    """
+    """Return (spec, repeat) of items that have a Record here and are not to be measured again."""
     records = records_here(items, store)
     return {(one.spec, one.repeat) for one in records if one.status not in retry}

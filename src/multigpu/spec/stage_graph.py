@@ -58,7 +58,7 @@ class Stage:
 
 
 def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a stage, for a batch of these extents."""
+    """Count the elements of a tensor, or operations of a stage, for a batch of these extents."""
     return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
 
