@@ -149,16 +149,12 @@ def test_a_state_is_loaded_under_a_captured_step(placement: str) -> None:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_compiled_and_captured(placement: str) -> None:
-    eager = train(tiny(RANK).float(), WARM_UP + 3, placement=placement)
-    if placement == "zero1":
-        with pytest.warns(UserWarning, match="not captured"):
-            both = train(tiny(RANK).float(), 3, placement=placement, execution="compiled_captured")
-        assert both.form == "compiled"
-        return
-    both = train(
-        tiny(RANK).float(), WARM_UP + 3, placement=placement, execution="compiled_captured"
-    )
+@pytest.mark.parametrize("optimizer", [momentum, adamw])
+def test_compiled_and_captured(placement: str, optimizer: Any) -> None:
+    train(tiny(RANK).float(), WARM_UP + 1, placement=PLACEMENTS[0], execution="compiled_captured")
+    settings = {"placement": placement, "optimizer": optimizer}
+    eager = train(tiny(RANK).float(), WARM_UP + 6, **settings)
+    both = train(tiny(RANK).float(), WARM_UP + 6, execution="compiled_captured", **settings)
     assert both.form == "compiled_captured", both.notes
     assert apart(states(eager), states(both)) < 1e-4
 

@@ -67,13 +67,6 @@ class ModelTrainer:
         cuda = self.device.type == "cuda"
         if recorder is None and settings.captured and cuda:
             recorder = CudaRecorder(self.device)
-        if isinstance(recorder, CudaRecorder) and unsafe(settings, self.group.size):
-            recorder = None
-            self.note(
-                "zero1 trains compiled, not captured: compiled and captured, a process of two ended"
-                " with SIGABRT (PyTorch 2.11, two H200s), and has not run since its probable cause"
-                " was mended; choose ddp, fsdp2, or captured alone"
-            )
         capture = settings.captured and recorder is not None
         # all of it, DDP's buckets and NCCL's first calls too, belongs to the stream of the capture
         self.stream = torch.cuda.Stream(self.device) if capture and cuda else None
@@ -252,12 +245,6 @@ class ModelTrainer:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote; no code in it is run."""
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-
-
-def unsafe(settings: Settings, ranks: int) -> bool:
-    """Whether a capture was seen to end processes, which no fallback can mend."""
-    several = ranks > 1
-    return several and settings.placement == "zero1" and settings.execution == "compiled_captured"
 
 
 def check_warm_up(settings: Settings) -> None:
