@@ -96,6 +96,9 @@ def _moved(
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
     item = item_bytes(run) if placement.variables == "sharded" else gradient_bytes(run)
+    if placement.update == "sharded" and run.bucket_send and len(lookups) > 1:
+        size = sum(variable.elements for variable in variables) * item
+        return {"all_gather": size, "reduce_scatter": len(lookups) * size}  # without gaps
     pieces = run.sharded_over or len(lookups)
     groups = len(lookups) // pieces
     moved = predicted_bytes(placement, variables, lookups[:pieces], item, gradient_rows)

@@ -63,7 +63,9 @@ class Run(Spec):
         that backward completes instead of the first, all others being updated at once; "copied" and
         "copied_small_last": packed, and summed by copies from device to device, which take no
         multiprocessors, and one addition (`engines.torch.copied_sums`), between GPUs with peer
-        access; as `bucket_update`, captured steps only.
+        access, or "copied_grouped", so too, large gradients from where backward left them; as
+        `bucket_update`, captured steps only. Copied sums are `zero1`'s, too: each bucket's pieces
+        are updated where their sum is, beside backward, and the new values are copied to all.
     nccl_ctas: thread blocks, each on a multiprocessor of its own, that one of NCCL's collectives
         takes at most (NCCL_MAX_CTAS; None: as many as the library likes); PyTorch's placements that
         merge by its all-reduce, with a process a device only.
@@ -162,9 +164,10 @@ class Run(Spec):
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
     bucket_update: Literal["in_backward"] | None = None
-    bucket_send: Literal["grouped", "grouped_small_last", "copied", "copied_small_last"] | None = (
-        None
-    )
+    bucket_send: (
+        Literal["grouped", "grouped_small_last", "copied", "copied_small_last", "copied_grouped"]
+        | None
+    ) = None
     nccl_ctas: int | None = Field(default=None, ge=1, le=64)
     all_reduce_spec: str | None = None
     wire_dtype: Literal["bf16", "fp16"] | None = None

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch import buckets
-from multigpu.engines.torch.buckets import BucketReducer, group_by_size, with_small_last
+from multigpu.engines.torch.bucket import group_by_size, with_small_last
+from multigpu.engines.torch.buckets import BucketReducer
 from multigpu.engines.torch.loss_scale import FIRST_SCALE, LossScale
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire

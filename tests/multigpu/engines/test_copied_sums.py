@@ -1,6 +1,7 @@
 """Sums by copies between devices, on replicas that are threads of one process."""
 
 import copy
+import math
 import random
 import threading
 import time
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.buckets import BucketReducer
-from multigpu.engines.torch.copied_sums import ALIGNED, CopiedSums, piece_of
+from multigpu.engines.torch.copied_sums import ALIGNED, CopiedSums, Part, aligned
 from multigpu.engines.torch.wire import Wire
 
 
@@ -53,7 +54,9 @@ class Reach:
             self.group.all_here.wait(timeout=30)
 
 
-COUNTS = [1, ALIGNED, 37, 1000]
+COUNTS = [[1], [ALIGNED], [37], [1000, 5, 40]]
+ELSEWHERE = 3
+"""The stretch whose first part is not put into it, but summed from where it is."""
 
 
 def summed(group: Group, dtype: torch.dtype, rounds: int = 5) -> list[list[Tensor]]:
@@ -64,19 +67,31 @@ def summed(group: Group, dtype: torch.dtype, rounds: int = 5) -> list[list[Tenso
         found = []
         for turn in range(rounds):
             for index, given in enumerate(given_to(rank, turn, dtype)):
-                sums.stretch(index).copy_(given)
-                sums.start(index).wait()
-                found.append(sums.stretch(index).clone())
+                parts = parts_within(sums.stretch(index), index)
+                elsewhere = {0: given[0]} if index == ELSEWHERE else {}
+                for number, (part, numbers) in enumerate(zip(parts, given, strict=True)):
+                    part.copy_(numbers) if number not in elsewhere else part.fill_(math.nan)
+                sums.start(index, elsewhere).wait()
+                found.append(torch.cat(parts))
         return found
 
     with ThreadPoolExecutor(group.replicas) as pool:
         return list(pool.map(replica, range(group.replicas)))
 
 
-def given_to(rank: int, turn: int, dtype: torch.dtype) -> list[Tensor]:
-    """Return the stretches that a replica adds to the others' in a round."""
+def given_to(rank: int, turn: int, dtype: torch.dtype) -> list[list[Tensor]]:
+    """Return the parts of stretches that a replica adds to the others' in a round."""
     drawn = torch.Generator().manual_seed(100 * turn + rank)
-    return [torch.randn(count, generator=drawn, dtype=torch.float64).to(dtype) for count in COUNTS]
+    return [
+        [torch.randn(count, generator=drawn, dtype=torch.float64).to(dtype) for count in parts]
+        for parts in COUNTS
+    ]
+
+
+def parts_within(stretch: Tensor, index: int) -> list[Tensor]:
+    """Return the parts of a stretch as it lies in memory."""
+    places = stretch.split(list(map(aligned, COUNTS[index])))
+    return [place[:count] for place, count in zip(places, COUNTS[index], strict=True)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -88,7 +103,7 @@ def test_every_replica_finds_the_sum_of_all_whoever_is_late(
     for rank in range(1, replicas):
         assert all(torch.equal(a, b) for a, b in zip(by_rank[0], by_rank[rank], strict=True))
     expected = [
-        torch.stack(alike).double().sum(0)
+        torch.stack([torch.cat(parts) for parts in alike]).double().sum(0)
         for turn in range(5)
         for alike in zip(*(given_to(rank, turn, dtype) for rank in range(replicas)), strict=True)
     ]
@@ -109,16 +124,18 @@ def test_replicas_that_do_not_meet_find_other_sums() -> None:
 
 
 @pytest.mark.parametrize(("count", "replicas"), [(1, 4), (16, 1), (33, 2), (1000, 3)])
-def test_pieces_cover_their_stretch_in_whole_lines(count: int, replicas: int) -> None:
-    piece = piece_of(count, replicas)
-    assert piece % ALIGNED == 0 and count <= piece * replicas < count + ALIGNED * replicas
+def test_pieces_cover_their_part_in_whole_lines(count: int, replicas: int) -> None:
+    pieces = [Part(0, count, 0, replicas).piece_of(rank) for rank in range(replicas)]
+    covered = [number for start, size in pieces for number in range(start, start + size)]
+    assert covered == list(range(count))
+    assert all(start % ALIGNED == 0 for start, size in pieces if size)
 
 
 def trained(begun: nn.Module, rank: int, group: Group, **more: Any) -> list[Tensor]:
     """Train a copy of a model for three steps, a replica on its own part of each batch."""
     module = copy.deepcopy(begun)
     weights, wire = list(module.parameters()), Wire(rank, group.replicas)
-    make = partial(torch.optim.SGD, lr=1e-3)
+    make = partial(torch.optim.Adam, lr=1e-3)
     reducer = BucketReducer(weights, make, wire, bucket_mib=1, peers=group.maker(rank), **more)
     drawn = torch.Generator().manual_seed(1)
     for _ in range(3):
@@ -129,20 +146,36 @@ def trained(begun: nn.Module, rank: int, group: Group, **more: Any) -> list[Tens
     assert len(reducer.buckets) > 2
     if group.replicas > 1:
         size = 2 if "wire_type" in more else 8
-        assert wire.counts["all_reduce"] == 3 * size * sum(weight.numel() for weight in weights)
+        whole = 3 * size * sum(weight.numel() for weight in weights)
+        if "divided" in more:
+            assert wire.counts["reduce_scatter"] == whole
+            assert wire.counts["all_gather"] == (whole if rank == 0 else 0)
+        else:
+            assert wire.counts["all_reduce"] == whole
     reducer.close()
     return [weight.detach() for weight in weights]
 
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"in_backward": True}, {"small_last": True}, {"wire_type": torch.bfloat16}],
-    ids=["usual", "in_backward", "small_last", "bf16"],
+    [
+        {},
+        {"in_backward": True},
+        {"small_last": True},
+        {"wire_type": torch.bfloat16},
+        {"grouped": True},
+        {"grouped": True, "in_backward": True},
+        {"grouped": True, "wire_type": torch.bfloat16},
+        {"grouped": True, "divided": True},
+        {"divided": True},
+    ],
+    ids=lambda more: " ".join(more) or "usual",
 )
 def test_replicas_whose_buckets_are_copied_train_as_one_on_all_rows(more: dict[str, Any]) -> None:
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)]
-    begun = nn.Sequential(*layers, nn.Linear(300, 1)).double()
+    large = [nn.Linear(300, 500), nn.Tanh(), nn.Linear(500, 301)]  # odd, and of more than a MiB
+    begun = nn.Sequential(*layers, *large, nn.Tanh(), nn.Linear(301, 1)).double()
     group = Group(2)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda rank: trained(begun, rank, group, **more), range(2))

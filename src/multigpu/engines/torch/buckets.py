@@ -6,117 +6,23 @@ of a bucket are there, this step has used its variables for the last time.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from multigpu.engines.torch.copied_sums import Awaited, CopiedSums, Peers
+from multigpu.engines.torch.bucket import (
+    Bucket,
+    beside,
+    group_by_size,
+    is_large,
+    spaced,
+    start_all_reduce,
+    with_small_last,
+)
+from multigpu.engines.torch.copied_sums import CopiedSums, Peers, aligned
 from multigpu.engines.torch.loss_scale import LossScale
-from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
-from multigpu.placements.traffic import BUCKET_MIB, FIRST_BUCKET_MIB, neighbours
-
-LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
-
-
-class Bucket:
-    """Gradients that travel together: packed into `flat`, or from where they are (`grouped`).
-
-    flat: memory for them, end to end, if not of the bucket's own.
-    """
-
-    def __init__(
-        self, parameters: list[nn.Parameter], grouped: bool = False, flat: Tensor | None = None
-    ) -> None:
-        self.parameters, self.grouped = parameters, grouped
-        self.start()
-        self.summed: list[Tensor] = []
-        self.flat = flat
-        if flat is None and not grouped and len(parameters) > 1:
-            self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
-        if self.flat is not None:
-            self.views = views_of(self.flat, parameters)
-
-    def start(self) -> None:
-        """Before a backward: no gradient has come."""
-        self.missing = len(self.parameters)
-        self.work: Awaited | None = None
-        self.arrivals: dict[int, torch.cuda.Event] = {}
-        self.messages: list[Tensor] = []
-        self.travelling: list[Tensor] = []
-        self.kept: list[Tensor] = []
-
-    def note_arrival(self) -> None:
-        """A gradient is there, on the current stream; with the last, this waits for all others.
-        Each wait is an edge of a captured graph, and edges cost time: a grouped bucket waits once a
-        stream, a packed one for each gradient, so that its Records go on meaning one thing.
-        """
-        stream = torch.cuda.current_stream()
-        if self.missing:
-            place = stream.cuda_stream if self.grouped else len(self.arrivals)
-            self.arrivals[place] = stream.record_event()
-            return
-        for other, event in self.arrivals.items():
-            if not self.grouped or other != stream.cuda_stream:
-                event.wait()
-
-    def pack(self) -> list[Tensor]:
-        """The bucket's gradients as they are to be merged: one tensor, or each where it is."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        self.kept = gradients  # another stream may still read them when backward wants their memory
-        if self.flat is None:
-            return gradients
-        torch._foreach_copy_(self.views, gradients)
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            parameter.grad = view
-        return [self.flat]
-
-
-def start_all_reduce(tensors: list[Tensor]) -> Any:
-    """Sum each over replicas, in place, in one call of the library; what to wait for."""
-    if len(tensors) == 1:
-        return dist.all_reduce(tensors[0], async_op=True)
-    with dist._coalescing_manager(async_ops=True) as together:
-        for tensor in tensors:
-            dist.all_reduce(tensor)
-    return together
-
-
-def group_by_size(
-    parameters: list[nn.Parameter], limit_mib: float, first_mib: float
-) -> list[list[nn.Parameter]]:
-    """Neighbours together as `traffic.neighbours` says."""
-    sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
-    return [
-        [parameters[index] for index in group] for group in neighbours(sizes, limit_mib, first_mib)
-    ]
-
-
-def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
-    """As `group_by_size`, but small is the last group, for which a step waits."""
-    size, kept = 0.0, len(parameters)
-    while kept and size < LAST_BUCKET_MIB:
-        kept -= 1
-        size += parameters[kept].numel() * parameters[kept].element_size() / 2**20
-    groups = group_by_size(parameters[:kept], limit_mib, limit_mib) if kept else []
-    return [*groups, parameters[kept:]]
-
-
-@contextmanager
-def beside(
-    stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None
-) -> Iterator[None]:
-    """Launch on `stream` inside, behind the current stream and `after`; None: no other stream."""
-    if stream is None:
-        yield
-        return
-    stream.wait_stream(torch.cuda.current_stream())
-    if after is not None:
-        stream.wait_stream(after)
-    with torch.cuda.stream(stream):
-        yield
+from multigpu.placements.traffic import BUCKET_MIB, FIRST_BUCKET_MIB
 
 
 class BucketReducer:
@@ -132,8 +38,11 @@ class BucketReducer:
     grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that
         the order of a stream ensures.
     together: one optimizer knows all parameters, in their own order, and waits for all buckets.
-    peers: makes memory that all replicas reach; buckets are then packed into it and summed by
-        copies between devices (`CopiedSums`). None: the library's all-reduce.
+    peers: makes memory that all replicas reach; buckets are then summed in it by copies between
+        devices (`CopiedSums`), packed or, if `grouped`, large ones from where backward left them.
+        None: the library's all-reduce.
+    divided: a replica updates its pieces of a bucket alone as soon as their sum is there, and the
+        new values travel instead of the sum (ZeRO stage 1); with `peers` only.
     """
 
     def __init__(
@@ -149,7 +58,13 @@ class BucketReducer:
         small_last: bool = False,
         together: bool = False,
         peers: Callable[[int, torch.dtype], Peers] | None = None,
+        divided: bool = False,
     ) -> None:
+        if divided and (in_backward or together or scale is not None or wire_type is not None):
+            raise ValueError(
+                "a divided update is each bucket's own, beside backward, of unscaled gradients in"
+                " their own type"
+            )
         if in_backward and scale is not None:
             raise ValueError(
                 "a scaled loss is checked for overflows over all buckets: update after backward"
@@ -169,32 +84,74 @@ class BucketReducer:
             groups = with_small_last(made, bucket_mib)
         else:
             groups = group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
-        self.sums = self._copied_sums(groups, peers) if peers and wire.replicas > 1 else None
+        self.sums: CopiedSums | None = None
+        if peers and wire.replicas > 1:
+            if grouped:
+                groups = [sorted(group, key=is_large, reverse=True) for group in groups]
+            update = self._update_pieces if divided else None
+            self.sums = self._copied_sums(groups, grouped, peers, update)
         self.buckets = [
             Bucket(group, grouped, self._memory_of(index)) for index, group in enumerate(groups)
         ]
         parts = [[bucket] for bucket in self.buckets]
         if small_last and not in_backward and len(parts) > 1:
             parts = [self.buckets[:-1], self.buckets[-1:]]
-        self.updates = [
-            (part, make_optimizer([p for bucket in part for p in bucket.parameters]))
-            for part in ([] if together else parts)
-        ] or [(self.buckets, make_optimizer(parameters))]
-        optimizers = [optimizer for part, optimizer in self.updates for _ in part]
+        self.divided = divided and self.sums is not None
+        if self.divided:
+            self.updates = self._divided_updates(make_optimizer)
+        else:
+            self.updates = [
+                (part, make_optimizer([p for bucket in part for p in bucket.parameters]))
+                for part in ([] if together else parts)
+            ] or [(self.buckets, make_optimizer(parameters))]
+        self.optimizers = {bucket: rule for part, rule in self.updates for bucket in part}
         self.hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(bucket, optimizer))
-            for bucket, optimizer in zip(self.buckets, optimizers, strict=True)
+            parameter.register_post_accumulate_grad_hook(self._hook(bucket))
+            for bucket in self.buckets
             for parameter in bucket.parameters
         ]
 
     def _copied_sums(
-        self, groups: list[list[nn.Parameter]], peers: Callable[[int, torch.dtype], Peers]
+        self,
+        groups: list[list[nn.Parameter]],
+        grouped: bool,
+        peers: Callable[[int, torch.dtype], Peers],
+        update: Callable[[int], None] | None,
     ) -> CopiedSums:
         """Lay out groups of parameters, as they travel, in memory that all replicas reach."""
         first = groups[0][0]
-        counts = [sum(parameter.numel() for parameter in group) for group in groups]
+        counts = []
+        for group in groups:
+            large = [parameter.numel() for parameter in group if grouped and is_large(parameter)]
+            packed = sum(aligned(parameter.numel()) for parameter in group[len(large) :])
+            counts.append([*large, packed])
         stream = torch.cuda.Stream(first.device, priority=-1) if self.cuda else None
-        return CopiedSums(counts, peers, self.wire.replicas, self.wire_type or first.dtype, stream)
+        dtype = self.wire_type or first.dtype
+        return CopiedSums(counts, peers, self.wire.replicas, dtype, stream, update)
+
+    def _divided_updates(
+        self, make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    ) -> list[tuple[list[Bucket], torch.optim.Optimizer]]:
+        """Lay the variables within others' reach; an optimizer knows a bucket's pieces of them."""
+        assert self.sums is not None
+        updates = []
+        for index, bucket in enumerate(self.buckets):
+            values = spaced(self.sums.values(index), bucket.parameters)
+            for parameter, value in zip(bucket.parameters, values, strict=True):
+                parameter.data = value.copy_(parameter.data)
+            pieces = []
+            for value, total in self.sums.own_pieces(index):
+                pieces.append(nn.Parameter(value))
+                pieces[-1].grad = total
+            if pieces:
+                updates.append(([bucket], make_optimizer(pieces)))
+        return updates
+
+    def _update_pieces(self, index: int) -> None:
+        """Update this replica's pieces of a bucket, whose sum is there."""
+        optimizer = self.optimizers.get(self.buckets[index])
+        if optimizer is not None:
+            optimizer.step()
 
     def _memory_of(self, index: int) -> Tensor | None:
         """Return where copied sums find a bucket's gradients; None: the bucket has its own."""
@@ -204,7 +161,7 @@ class BucketReducer:
             return self.sums.stretch(index)
         return self.sums.stretch(index).new_empty(self.sums.counts[index], dtype=self.own_type)
 
-    def _hook(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
+    def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
             if self.holding:
                 return
@@ -220,7 +177,7 @@ class BucketReducer:
                 self._send(bucket)
             with beside(self.updating, after=self.packing):
                 self._arrive(bucket)
-                optimizer.step()
+                self.optimizers[bucket].step()
 
         return arrived
 
@@ -254,12 +211,17 @@ class BucketReducer:
     def _copy(self, bucket: Bucket, sums: CopiedSums) -> None:
         """Have a packed bucket summed by copies; its sum is waited for as the library's is."""
         index = self.buckets.index(bucket)
-        stretch = sums.stretch(index)
         if self.wire_type is not None:
-            stretch.copy_(bucket.messages[0])
-            bucket.travelling = [stretch]
-        self.wire.count_all_reduce(stretch.nbytes)
-        bucket.work = sums.start(index)
+            bucket.travelling = [sums.stretch(index)]
+            bucket.travelling[0].copy_(bucket.messages[0])
+            bucket.elsewhere = {}
+        numbers = sum(parameter.numel() for parameter in bucket.parameters)
+        size = numbers * bucket.travelling[0].element_size()
+        if self.divided:
+            self.wire.count_divided(size)
+        else:
+            self.wire.count_all_reduce(size)
+        bucket.work = sums.start(index, bucket.elsewhere)
 
     def start(self) -> None:
         for bucket in self.buckets:
@@ -283,6 +245,10 @@ class BucketReducer:
             for aside in (self.packing, self.updating):
                 if aside is not None:
                     torch.cuda.current_stream().wait_stream(aside)
+            return
+        if self.divided:
+            for bucket in self.buckets:
+                self._arrive(bucket)
             return
         for part, optimizer in self.updates:
             for bucket in part:

@@ -2,13 +2,15 @@
 
 An all-reduce of the library is a kernel whose blocks each take a multiprocessor from what computes
 beside it; kernels that want all of them (the persistent LSTM's) then run twice as long. Here a
-replica owns a piece of each bucket: all others copy theirs into its inbox, it adds them up, and
-copies the sum back to all. Only that addition, and two meetings of one block, take multiprocessors.
-The bytes that a replica sends and receives are those of a ring: 2 (P - 1) / P of a bucket.
+replica owns a piece of each part of a bucket: all others copy theirs into its inbox, it adds them
+up, and copies the sum, or the values that it has updated by it, back to all. Only that addition and
+update, and two meetings of one block, take multiprocessors. The bytes that a replica sends and
+receives are those of a ring: 2 (P - 1) / P of a bucket.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -45,71 +47,155 @@ class Done:
         """Wait for nothing."""
 
 
-def piece_of(count: int, replicas: int) -> int:
-    """Return how many of `count` numbers each replica adds up, the last one perhaps fewer."""
-    share = -(-count // replicas)
-    return -(-share // ALIGNED) * ALIGNED
+def aligned(count: int) -> int:
+    """Return the least multiple of `ALIGNED` that is not below `count`."""
+    return -(-count // ALIGNED) * ALIGNED
+
+
+@dataclass(frozen=True)
+class Part:
+    """Numbers that lie together in a stretch, cut into pieces, one a replica.
+
+    start: where they begin in the memory; inbox: where the pieces that others send begin.
+    """
+
+    start: int
+    count: int
+    inbox: int
+    replicas: int
+
+    @property
+    def piece(self) -> int:
+        """How many numbers each replica adds up; the last ones fewer, or none."""
+        return aligned(-(-self.count // self.replicas))
+
+    def piece_of(self, rank: int) -> tuple[int, int]:
+        """Return where a replica's piece begins within the part, and how many numbers it has."""
+        start = min(rank * self.piece, self.count)
+        return start, min(self.piece, self.count - start)
 
 
 class CopiedSums:
     """Sums several stretches of numbers over replicas, each whenever its turn comes.
 
-    counts: the numbers of each stretch. Sums are made one after another: they share an inbox.
+    counts: of each stretch the numbers of its parts, each of which begins at a multiple of
+        `ALIGNED`. Sums are made one after another: stretches share an inbox.
     make: makes memory of so many numbers of a type that all replicas reach.
     dtype: in which numbers travel; 16-bit ones are added up in float32.
     stream: the device's stream that copies and adds; None: there is none, on CPUs.
+    update: called with a stretch's number when this replica's pieces of its sum are there; pieces
+        of its `values` then travel to all instead of the sum's. None: the sum travels.
     """
 
     def __init__(
         self,
-        counts: list[int],
+        counts: Sequence[Sequence[int]],
         make: Callable[[int, torch.dtype], Peers],
         replicas: int,
         dtype: torch.dtype,
         stream: torch.cuda.Stream | None = None,
+        update: Callable[[int], None] | None = None,
     ) -> None:
-        self.counts, self.replicas, self.stream = counts, replicas, stream
-        self.pieces = [piece_of(count, replicas) for count in counts]
+        self.replicas, self.stream, self.update = replicas, stream, update
+        self.counts = [sum(map(aligned, each)) for each in counts]
         self.starts = [0]
-        for piece in self.pieces:
-            self.starts.append(self.starts[-1] + replicas * piece)
-        self.inbox = self.starts[-1]
-        self.peers = make(self.inbox + replicas * max(self.pieces), dtype)
+        for count in self.counts:
+            self.starts.append(self.starts[-1] + count)
+        self.values_at = self.starts[-1] if update is not None else 0
+        inbox = self.values_at + self.starts[-1]
+        end = inbox
+        self.parts: list[list[Part]] = []
+        for start, each in zip(self.starts, counts, strict=False):
+            arriving, parts = inbox, []
+            for count in each:
+                parts.append(Part(start, count, arriving, replicas))
+                start += aligned(count)
+                arriving += replicas * parts[-1].piece
+            self.parts.append(parts)
+            end = max(end, arriving)
+        self.peers = make(end, dtype)
+        # what lies between parts is summed, too; others may have put something into the inbox
+        self.peers.of(self.peers.rank, 0, inbox).zero_()
 
     def stretch(self, index: int) -> Tensor:
         """Return this replica's numbers of a stretch, (its count,): put there what is to be
-        added up, and find the sum there.
+        added up, and find the sum there, or of a divided update this replica's pieces of it.
         """
         return self.peers.of(self.peers.rank, self.starts[index], self.counts[index])
 
-    def start(self, index: int) -> Awaited:
+    def values(self, index: int) -> Tensor:
+        """Return this replica's values under a stretch, (its count,), of a divided update."""
+        return self.peers.of(
+            self.peers.rank, self.values_at + self.starts[index], self.counts[index]
+        )
+
+    def own_pieces(self, index: int) -> list[tuple[Tensor, Tensor]]:
+        """Return values and sums of the pieces that this replica owns, none of them empty."""
+        rank, pieces = self.peers.rank, []
+        for part in self.parts[index]:
+            begin, count = part.piece_of(rank)
+            if count:
+                start = part.start + begin
+                values = self.peers.of(rank, self.values_at + start, count)
+                pieces.append((values, self.peers.of(rank, start, count)))
+        return pieces
+
+    def start(self, index: int, elsewhere: Mapping[int, Tensor] | None = None) -> Awaited:
         """Begin to sum a stretch over replicas, in place, behind the current stream's work.
 
-        Returns what the current stream waits by for the sum.
+        elsewhere: by the number of a part, where its numbers are if not in the stretch, (count,).
+
+        Returns what the current stream waits by for the sum, or the values.
         """
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())
         with self._beside():
-            self._sum(index)
+            self._sum(index, elsewhere or {})
             return Done() if self.stream is None else self.stream.record_event()
 
     def _beside(self) -> AbstractContextManager[object]:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-    def _sum(self, index: int) -> None:
-        peers, piece, start = self.peers, self.pieces[index], self.starts[index]
-        others = [(peers.rank + each) % self.replicas for each in range(1, self.replicas)]
+    def _sum(self, index: int, elsewhere: Mapping[int, Tensor]) -> None:
+        peers, rank, parts = self.peers, self.peers.rank, self.parts[index]
+        others = [(rank + each) % self.replicas for each in range(1, self.replicas)]
+        given = [
+            elsewhere[number] if number in elsewhere else peers.of(rank, part.start, part.count)
+            for number, part in enumerate(parts)
+        ]
         for other in others:
-            sent = peers.of(peers.rank, start + other * piece, piece)
-            peers.of(other, self.inbox + peers.rank * piece, piece).copy_(sent, non_blocking=True)
+            for part, numbers in zip(parts, given, strict=True):
+                begin, count = part.piece_of(other)
+                if count:
+                    inbox = peers.of(other, part.inbox + rank * part.piece, count)
+                    inbox.copy_(numbers[begin : begin + count], non_blocking=True)
         peers.meet()
-        mine = peers.of(peers.rank, start + peers.rank * piece, piece)
-        total = mine.float() if mine.dtype.itemsize < 4 else mine
+        for part, numbers in zip(parts, given, strict=True):
+            self._add(part, numbers, others)
+        if self.update is not None:
+            self.update(index)
         for other in others:
-            total.add_(peers.of(peers.rank, self.inbox + other * piece, piece))
-        if total is not mine:
+            for part in parts:
+                begin, count = part.piece_of(rank)
+                if count:
+                    start = self.values_at + part.start + begin
+                    theirs = peers.of(other, start, count)
+                    theirs.copy_(peers.of(rank, start, count), non_blocking=True)
+        peers.meet()
+
+    def _add(self, part: Part, numbers: Tensor, others: list[int]) -> None:
+        """Put the sum of this replica's piece of a part into the stretch."""
+        rank = self.peers.rank
+        begin, count = part.piece_of(rank)
+        if not count:
+            return
+        mine = self.peers.of(rank, part.start + begin, count)
+        total = numbers[begin : begin + count]
+        wide = mine.dtype.itemsize < 4
+        if wide:
+            total = total.float()
+        for other in others:
+            arrived = self.peers.of(rank, part.inbox + other * part.piece, count)
+            total = total.add_(arrived) if wide else torch.add(total, arrived, out=mine)
+        if wide:
             mine.copy_(total)
-        for other in others:
-            theirs = peers.of(other, start + peers.rank * piece, piece)
-            theirs.copy_(mine, non_blocking=True)
-        peers.meet()

@@ -62,12 +62,14 @@ class ReplicatedTrainer(Trainer):
         if run.precision == "bf16_params" and placement.variables == "replica":
             self.masters = Masters(self.parameters)
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
-        if placement.reduction == "all_reduce" and placement.overlap and context.captured:
+        send = run.bucket_send or ""
+        divided = placement.update == "sharded" and send.startswith("copied")
+        in_buckets = divided or (placement.reduction == "all_reduce" and placement.overlap)
+        if in_buckets and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            send = run.bucket_send or ""
             copied = send.startswith("copied") and self.replicas > 1
             self.reducer = BucketReducer(
                 parameters,
@@ -77,10 +79,11 @@ class ReplicatedTrainer(Trainer):
                 wire_type,
                 self.scale,
                 early,
-                grouped=send.startswith("grouped"),
+                grouped=send.startswith("grouped") or send == "copied_grouped",
                 small_last=send.endswith("small_last"),
                 together=self.job is not None,
                 peers=partial(PeerMemory, dist.group.WORLD, device) if copied else None,
+                divided=divided and copied,
             )
             context.closing.callback(self.reducer.close)
             self._settle(*(optimizer for _, optimizer in self.reducer.updates))
@@ -289,7 +292,8 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
     """Variables lie end to end on every replica, and so do gradients, both cut into equal
     stretches, one a replica. The library's reduce-scatter sums a replica's stretch of the
     gradients, its optimizer knows that stretch as one parameter (all rules are element-wise), and
-    the library's all-gather brings the new values to all.
+    the library's all-gather brings the new values to all. Where a Run has sums copied, buckets are
+    divided instead, each summed, updated and sent back while backward runs.
     """
 
     carries = Carries({"reduce_scatter": (False,)})
@@ -317,6 +321,8 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         losses = super().step(shards)
+        if self.reducer is not None:  # which has brought the new values to all
+            return losses
         with phase("pull"):
             self.wire.all_gather(self.values, self.stretch.detach())
         return losses

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.common.context import Carries
-from multigpu.engines.torch.buckets import Bucket, group_by_size
+from multigpu.engines.torch.bucket import Bucket, group_by_size
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer, ShardedUpdateTrainer
 from multigpu.engines.torch.tracing import phase

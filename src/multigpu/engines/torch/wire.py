@@ -118,6 +118,13 @@ class Wire(HostLink):
         if self.replicas > 1:
             self.counts["all_reduce"] += count
 
+    def count_divided(self, count: int) -> None:
+        """Count a stretch summed where it is updated, and the new values brought to all from there:
+        all of it from each replica, and each piece once.
+        """
+        self.counts["reduce_scatter"] += count
+        self.counts["all_gather"] += count if self.rank == 0 else 0
+
 
 class OneProcessWire(HostLink):
     """Counted movements between the host and all devices of a process; none waits."""

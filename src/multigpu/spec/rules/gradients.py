@@ -3,7 +3,9 @@
 from multigpu.collectives.spec import LIBRARY, parse_spec
 from multigpu.spec.errors import Refused
 from multigpu.spec.model import block_of
+from multigpu.spec.row import Row
 from multigpu.spec.rules.case import Case
+from multigpu.spec.run import Run
 
 LEAST_WARMUP = 5  # of compressed gradients: one step is counted, the next two are sent whole
 
@@ -35,7 +37,12 @@ def buckets_in_a_graph(case: Case) -> None:
     """Buckets of our own are in one captured step of PyTorch."""
     run, row = case.run, case.row
     in_buckets = row.overlap and row.reduction == "all_reduce"
-    captured = in_buckets and case.is_process_a_device and run.execution == "captured"
+    whole_step = case.is_process_a_device and run.execution == "captured"
+    captured = in_buckets and whole_step
+    copied = (run.bucket_send or "").startswith("copied")
+    if copied and whole_step and is_divided_after_backward(row):
+        divided_by_copies(run)
+        captured = run.bucket_update is None
     for field, value, does in (
         (
             "bucket_update",
@@ -56,7 +63,7 @@ def buckets_in_a_graph(case: Case) -> None:
             )
     of_nccl = {"peer_access": run.peer_access, "nccl_ctas": run.nccl_ctas}
     for name, setting in of_nccl.items():
-        if setting is not None and (run.bucket_send or "").startswith("copied"):
+        if setting is not None and copied:
             raise Refused(
                 f"{name} {setting!r} is NCCL's, and bucket_send {run.bucket_send!r} sums by copies"
                 " between devices: leave one of them out"
@@ -65,6 +72,26 @@ def buckets_in_a_graph(case: Case) -> None:
         raise Refused(
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an"
             " overflow: choose a precision but 'fp16'"
+        )
+
+
+def is_divided_after_backward(row: Row) -> bool:
+    """Whether each replica updates a stretch of whole variables, summed when backward has ended."""
+    return row.update == "sharded" and row.variables == "replica" and not row.overlap
+
+
+def divided_by_copies(run: Run) -> None:
+    """A bucket whose update is divided is updated once a step, as soon as its sum is there."""
+    if run.micro_sync == "each":
+        raise Refused(
+            "micro_sync 'each' sums buckets once for each part, and bucket_send"
+            f" {run.bucket_send!r} under {run.placement!r} would update them each time: leave one"
+            " of them out"
+        )
+    if run.workload == "own":
+        raise Refused(
+            f"bucket_send {run.bucket_send!r} under {run.placement!r} gives each bucket an"
+            " optimizer, and a job brings one: leave bucket_send out"
         )
 
 
