@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from multigpu.engines.torch import bucket, replicated
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.checked import train_averaged, train_reference
 from multigpu.engines.torch.devices import Device, Devices
@@ -32,6 +34,7 @@ from multigpu.workloads.sources import open_source
 from tests.forked import forking
 from tests.installed import installed
 from tests.multigpu.equivalence.partitions import partitioned_runs
+from tests.multigpu.peers import FilePeers
 from tests.patience import PATIENCE_S
 
 STEPS = 3
@@ -51,6 +54,7 @@ POINTS = installed(
 SEEDS = {"nmt": 35}
 
 GROUPED = {"execution": "captured", "bucket_send": "grouped"}
+COPIED = {"execution": "captured", "bucket_send": "copied_grouped"}
 TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
     ("replicated_allreduce", "momentum"): [
         {"all_reduce_spec": "central_server:100:everyone:2k:ring"},
@@ -62,8 +66,11 @@ TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
         {"wire_dtype": "bf16"},
         {"wire_dtype": "bf16", "execution": "captured"},
         GROUPED,
+        COPIED,
     ],
     ("ddp", "adam"): [{"wire_dtype": "bf16", "execution": "captured"}],
+    ("zero1", "momentum"): [COPIED],
+    ("zero1", "adam"): [COPIED],
 }
 """Ways in which gradients may travel: what a Run says beside its placement and rule."""
 
@@ -200,7 +207,7 @@ def all_cases() -> list[Run]:
                 if shapes == {"one", "per_device"} and precision == "fp64" and (few or turn):
                     cases.append(run.model_copy(update={"processes": "one"}))
                 if (
-                    placement.name in ("ddp", "replicated_allreduce")
+                    (placement.name, optimizer) in TRAVELLING
                     and workload == "cnn"
                     and precision == "fp64"
                     and devices > 1
@@ -266,7 +273,11 @@ def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
 
 def replica(run: Run, rank: int, shared: Path) -> tuple[Any, Feed]:
     context, source = make_context(run, rank, shared)
-    return build_trainer(context), Feed(source, dims_of(run).copy_of(rank), context.device)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicated, "PeerMemory", partial(FilePeers, shared))
+        patch.setattr(bucket, "UNPACKED_MIB", 0.005)  # some of a tiny model's are large, too
+        trainer = build_trainer(context)
+    return trainer, Feed(source, dims_of(run).copy_of(rank), context.device)
 
 
 def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, list[Feed]]:
