@@ -1,12 +1,12 @@
 """Find what other packages add, each by an entry point of its distribution (see CONTRIBUTING).
 
-The study of this repository is such a package: its entry points stand in its `registry`, too, so
+The study of this repository is such a package: its entry points stand in its registry.csv, too, so
 that they are seen where a checkout is run without being installed.
 """
 
-import importlib
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
+from csv import DictReader
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, distributions, entry_points
 from importlib.util import find_spec
@@ -42,7 +42,7 @@ def declared(kind: str) -> EntryPoints:
         installed: list[EntryPoint] = [*entry_points(group=group)]
     except Exception:  # one distribution whose list is broken hides all others
         installed = [point for point in one_by_one()[0] if point.group == group]
-    study = (EntryPoint(name, value, group) for name, value in _study(kind).items())
+    study = (EntryPoint(name, value, group) for name, value in added_by_study(kind).items())
     return EntryPoints([*(point for point in installed if not of_the_study(point)), *study])
 
 
@@ -72,15 +72,19 @@ def of_the_study(point: EntryPoint) -> bool:
     return point.module.partition(".")[0] == STUDY
 
 
-def _study(kind: str) -> Mapping[str, str]:
+def added_by_study(kind: str) -> dict[str, str]:
     """Name -> "module:object" of what the study adds of a kind; nothing where it is not there."""
     try:
-        registry = importlib.import_module(f"{STUDY}.registry")
-    except ModuleNotFoundError as error:
-        if error.name not in (STUDY, f"{STUDY}.registry"):
-            raise
+        spec = find_spec(STUDY)
+    except ModuleNotFoundError:  # as a finder says that blocks it
         return {}
-    return registry.ENTRY_POINTS.get(kind, {})
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        registry = Path(folder) / "registry.csv"
+        if registry.is_file():
+            with registry.open(encoding="utf-8", newline="") as file:
+                rows = [row for row in DictReader(file) if row["kind"] == kind]
+            return {row["name"]: row["value"] for row in rows}
+    return {}
 
 
 def files() -> list[Path]:

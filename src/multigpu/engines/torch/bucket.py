@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from multigpu.engines.torch.copied_sums import Awaited, aligned
-from multigpu.engines.torch.variables import strided_view, views_of
+from multigpu.engines.torch.copied_sums import ALIGNED, Awaited
+from multigpu.engines.torch.variables import views_of
 from multigpu.placements.traffic import neighbours
 
 LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
@@ -22,8 +22,8 @@ UNPACKED_MIB = 1.0
 class Bucket:
     """Gradients that travel together: packed into `flat`, or from where they are (`grouped`).
 
-    flat: memory for them as `spaced` lays it out, if not of the bucket's own. A grouped bucket's
-        large gradients, which come first, are then summed into it from where they are.
+    flat: memory for them, each at a multiple of `ALIGNED` numbers, if not of the bucket's own. A
+        grouped bucket's large gradients, which come first, are summed into it from where they are.
     """
 
     def __init__(
@@ -34,11 +34,10 @@ class Bucket:
         self.summed: list[Tensor] = []
         self.flat = flat
         self.unpacked = sum(map(is_large, parameters)) if grouped else 0
-        if flat is not None:
-            self.views = spaced(flat, parameters)
-        elif not grouped and len(parameters) > 1:
+        if flat is None and not grouped and len(parameters) > 1:
             self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
-            self.views = views_of(self.flat, parameters)
+        if self.flat is not None:
+            self.views = views_of(self.flat, parameters, 1 if flat is None else ALIGNED)
 
     def start(self) -> None:
         """Before a backward: no gradient has come."""
@@ -90,15 +89,6 @@ class Bucket:
 def is_large(parameter: Tensor) -> bool:
     """Whether a gradient of this size is summed from where backward left it."""
     return parameter.nbytes >= UNPACKED_MIB * 2**20
-
-
-def spaced(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Lay each parameter at a multiple of `ALIGNED` numbers of flat memory."""
-    views, start = [], 0
-    for parameter in parameters:
-        views.append(strided_view(flat[start:], parameter))
-        start += aligned(parameter.numel())
-    return views
 
 
 def start_all_reduce(tensors: list[Tensor]) -> Any:

@@ -15,12 +15,12 @@ from multigpu.engines.torch.bucket import (
     beside,
     group_by_size,
     is_large,
-    spaced,
     start_all_reduce,
     with_small_last,
 )
-from multigpu.engines.torch.copied_sums import CopiedSums, Peers, aligned
+from multigpu.engines.torch.copied_sums import ALIGNED, CopiedSums, Peers, aligned
 from multigpu.engines.torch.loss_scale import LossScale
+from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.traffic import BUCKET_MIB, FIRST_BUCKET_MIB
 
@@ -136,7 +136,7 @@ class BucketReducer:
         assert self.sums is not None
         updates = []
         for index, bucket in enumerate(self.buckets):
-            values = spaced(self.sums.values(index), bucket.parameters)
+            values = views_of(self.sums.values(index), bucket.parameters, ALIGNED)
             for parameter, value in zip(bucket.parameters, values, strict=True):
                 parameter.data = value.copy_(parameter.data)
             pieces = []

@@ -51,12 +51,14 @@ def strided_view(flat: Tensor, like: Tensor) -> Tensor:
     return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
 
 
-def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Stretches of flat memory with the shape and strides of each parameter."""
+def views_of(flat: Tensor, parameters: Iterable[Tensor], every: int = 1) -> list[Tensor]:
+    """Stretches of flat memory with the shape and strides of each parameter, one behind the other,
+    each at a multiple of `every` numbers.
+    """
     views, start = [], 0
     for parameter in parameters:
         views.append(strided_view(flat[start : start + parameter.numel()], parameter))
-        start += parameter.numel()
+        start += -(-parameter.numel() // every) * every
     return views
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -71,23 +72,8 @@ def wrap(
     device: by default the GPU of LOCAL_RANK, else the CPU.
     Raises a ValueError where an argument does not fit, with the reason and what to do.
     """
-    settings = Settings(
-        placement=placement,
-        execution=execution,
-        precision=precision,
-        gradient_clip=gradient_clip,
-        schedule=schedule,
-        micro_steps=micro_steps,
-        recompute=recompute,
-        shard=shard,
-        reshard=reshard,
-        seed=seed,
-        count=count,
-        warm_up=warm_up,
-        check=check,
-        find_unused=find_unused,
-        compile_options=compile_options or {},
-    )
+    given = dict(locals())
+    settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
     return ModelTrainer(model, loss, optimizer, settings, device)
 
 

@@ -154,7 +154,7 @@ class Placed:
     def compile(self) -> None:
         """Compile each block under FSDP2, else the whole module, in place."""
         for part in self.blocks.values() if self.placement == "fsdp2" else [self.module]:
-            part.compile(**self.settings.compile_options)
+            part.compile(**self.settings.compile_options or {})
 
     def undo_compile(self) -> None:
         """Let every module run as it is written again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
 from typing import Literal as Choice
 
@@ -34,7 +34,7 @@ class Settings:
     warm_up: int = 12
     check: bool = True
     find_unused: bool = False
-    compile_options: Mapping[str, Any] = field(default_factory=dict)
+    compile_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         chosen("placement", self.placement, get_args(Placement))
