@@ -48,7 +48,7 @@ UNTRACED = {
 OVER = {"slow_link": "replicated_allreduce"}
 """Whose collectives the job's own code can slow: those of the library's C++ it does not reach."""
 
-OFTEN = ("slow_batch", "slow_rank")
+OFTEN = ("slow_batch",)
 """What `make test` plants."""
 PLANTED = {
     "slow_rank": ("waiting", RANK_S),
