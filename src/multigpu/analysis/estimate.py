@@ -5,59 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.limits import mfu_of, peak_of
 from multigpu.analysis.points import Missing, one
+from multigpu.spec.tables import table
+
+STEPS: dict[str, list[tuple[float, float, str]]] = {}
+"""Form -> (from which size on, times what, pattern), largest first."""
+for _row in table(Path(__file__).with_name("forms.csv")):
+    _step = float(_row["from"]), float(_row["times"]), _row["pattern"]
+    STEPS.setdefault(_row["form"], []).append(_step)
 
 
-def _form(*steps: tuple[float, float, str]) -> Callable[[float], str]:
-    """Writes a figure as the first step says that it reaches: from where on, times what, in which
-    pattern.
-    """
-
-    def write(value: float) -> str:
-        times, pattern = next(
-            (times, pattern) for least, times, pattern in steps if abs(value) >= least
-        )
-        return pattern.format(times * value)
-
-    return write
+def written(value: float, form: str) -> str:
+    """Write a figure in a form, as the first of its steps says that it reaches."""
+    if form == "number" and value == round(value):
+        return f"{value:,.0f}"
+    steps = ((times, pattern) for least, times, pattern in STEPS[form] if abs(value) >= least)
+    times, pattern = next(steps)
+    return pattern.format(times * value)
 
 
-_number = _form((100, 1, "{:,.0f}"), (0, 1, "{:.3g}"))
-_MS = ((0.1, 1e3, "{:,.0f} ms"), (1e-3, 1e3, "{:.1f} ms"))
-
-FORMS: dict[str, Callable[[float], str]] = {
-    "percent": _form(
-        (1.1, 100, "{:.0f}%"), (0.95, 100, "{:z.1f}%"), (0.1, 100, "{:.0f}%"), (0, 100, "{:z.1f}%")
-    ),
-    "times": _form((100, 1, "{:,.0f}"), (10, 1, "{:.1f}"), (0, 1, "{:.2f}")),
-    "rate": _form(
-        (1e6, 1e-6, "{:.2f} M"),
-        (1e5, 1e-3, "{:.0f} K"),
-        (2e4, 1e-3, "{:.1f} K"),
-        (100, 1, "{:,.0f}"),
-        (0, 1, "{:.3g}"),
-    ),
-    "ms": _form(*_MS, (0, 1e3, "{:.2g} ms")),
-    "us": _form(*_MS, (1e-5, 1e6, "{:.0f} µs"), (0, 1e6, "{:.1f} µs")),
-    "s": _form((10, 1, "{:,.0f} s"), (0, 1, "{:.2g} s")),
-    "gib": _form((100, 1, "{:,.0f} GiB"), (0, 1, "{:.1f} GiB")),
-    "bytes": _form(
-        *(
-            (2**30, 2**-30, "{:.1f} GiB"),
-            (10 * 2**20, 2**-20, "{:.0f} MiB"),
-            (2**20, 2**-20, "{:.2g} MiB"),
-        ),
-        *((10 * 2**10, 2**-10, "{:.0f} KiB"), (2**10, 2**-10, "{:.2g} KiB"), (0, 1, "{:.0f} B")),
-    ),
-    "gb_per_s": _form((1e10, 1e-9, "{:,.0f} GB/s"), (0, 1e-9, "{:.2g} GB/s")),
-    "number": lambda value: f"{value:,.0f}" if value == round(value) else _number(value),
-}
+FORMS: dict[str, Callable[[float], str]] = {form: partial(written, form=form) for form in STEPS}
 """How a figure is written, by its format: `{e:percent}`; a word "interval" adds the bounds."""
 
 SINGLE_RUN = "single run"

@@ -9,11 +9,13 @@ work, STRAY left out at either end, and they overlap.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from multigpu.engines.common.traced import Activity, Host, host_totals, replica_trace
 from multigpu.placements.traffic import HOST
 from multigpu.records.trace import COPIES, Kind, Missing, Phase
+from multigpu.spec.tables import table
 
 STEP = "multigpu_step"
 GPU_PLANE = re.compile(r"^/device:GPU:(\d+)$")
@@ -24,28 +26,7 @@ COPY_KINDS: dict[str, Kind] = {
     "MemcpyP2P": "device_to_device",
 }
 COLLECTIVE = re.compile(r"Collective|NcclAllReduce")
-NO_WORK = {
-    "_Send",
-    "_Recv",
-    "_HostSend",
-    "_HostRecv",
-    "_Arg",
-    "_Retval",
-    "NoOp",
-    "Const",
-    "Identity",
-    "IdentityN",
-    "ReadVariableOp",
-    "Reshape",
-    "Shape",
-    "ShapeN",
-    "ExpandDims",
-    "Squeeze",
-    "EnsureShape",
-    "VarHandleOp",
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-}
+NO_WORK = {row["operation"] for row in table(Path(__file__).with_name("no_work.csv"))}
 """Operations that compute nothing, move nothing, or only contain others."""
 STRAY = 0.02  # of a phase's work on one device, the share at either end that may be out of order
 NUMBERS = "strided_slice"
