@@ -6,7 +6,6 @@ that they are seen where a checkout is run without being installed.
 
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
-from csv import DictReader
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, distributions, entry_points
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from multigpu.spec.schema import refusal
+from multigpu.spec.tables import table
 
 STUDY = "multigpu_study"
 KINDS = (
@@ -81,9 +81,7 @@ def added_by_study(kind: str) -> dict[str, str]:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         registry = Path(folder) / "registry.csv"
         if registry.is_file():
-            with registry.open(encoding="utf-8", newline="") as file:
-                rows = [row for row in DictReader(file) if row["kind"] == kind]
-            return {row["name"]: row["value"] for row in rows}
+            return {row["name"]: row["value"] for row in table(registry) if row["kind"] == kind}
     return {}
 
 
