@@ -5,6 +5,7 @@ on demand.
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from multigpu.analysis.advise_text import point_dict
@@ -26,25 +27,11 @@ from multigpu.analysis.words import (
     way_words,
 )
 from multigpu.spec.parse import parse_fields
+from multigpu.spec.tables import table
 
-NAMES = {
-    "one_best": "one device at its best",
-    "one_same": "the same placement on one device",
-    "independent": "independent replicas",
-    "kept": "the same with batches kept on the device",
-}
-
-PART_NAMES = {
-    "compute": "the device computes",
-    "input": "waiting for its batch",
-    "launching": "idle while the host launches kernels",
-    "host_work": "idle while the host gathers, reduces or updates",
-    "skew": "idle because replicas began apart",
-    "communication": "waiting for communication",
-    "peer_copies": "waiting for copies between devices",
-    "host_copies": "waiting for copies to and from the host",
-}
-
+ROWS = table(Path(__file__).with_name("explain_names.csv"))
+NAMES = {row["name"]: row["words"] for row in ROWS if row["of"] == "baseline"}
+PART_NAMES = {row["name"]: row["words"] for row in ROWS if row["of"] == "part"}
 
 said = macros_of(
     "multigpu.analysis",

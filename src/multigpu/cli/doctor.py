@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from multigpu.analysis.templates import macros_of
@@ -34,23 +35,12 @@ from multigpu.placements import placements
 from multigpu.plugins import one_by_one
 from multigpu.records.record import RecordStore
 from multigpu.runner.hosts.launching import PORT
+from multigpu.spec.tables import table
 from multigpu.workloads import workloads
 
 TEXT = macros_of("multigpu.cli", "doctor.j2")
 SLOW_LAUNCH_US = 12
 """Hosts of the study's H200s took 7 to 11 us (data/benchmarks/wrapped_gpt.csv)."""
-
-PARTS = {
-    "torch": "measuring with PyTorch",
-    "tensorflow": "measuring with TensorFlow",
-    "matplotlib": "figures",
-    "papermill": "executing notebooks",
-    "nbconvert": "the pages of a batch",
-    "sphinx": "building the report",
-    "myst_nb": "building the report",
-    "sklearn": "the input 'digits'",
-    "pynvml": "seeing GPUs, their clocks, power and temperature",
-}
 
 
 class Seen(NamedTuple):
@@ -194,9 +184,9 @@ def diagnose(store: RecordStore) -> Iterator[str]:
             f" {', '.join(workload.inputs)}"
         )
     missing = [
-        f"{part} (for {use})"
-        for part, use in PARTS.items()
-        if importlib.util.find_spec(part) is None
+        f"{row['package']} (for {row['use']})"
+        for row in table(Path(__file__).with_name("doctor_parts.csv"))
+        if importlib.util.find_spec(row["package"]) is None
     ]
     yield f"missing     {', '.join(missing) or 'nothing'}"
     yield from (f"packages    {broken}" for broken in one_by_one()[1])

@@ -6,10 +6,12 @@ travel (a P-th where all look up as many). Gradients are dense, as PyTorch's eng
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import ID_BYTES, KINDS, predicted_bytes
 from multigpu.spec.model import Init, Variable
+from multigpu.spec.tables import table
 
 Powers = tuple[int, int, int]
 """A coefficient c0 + c1 P + c2 P^2."""
@@ -117,43 +119,14 @@ def latex(terms: Mapping[str, Powers]) -> str:
     )
 
 
-PARTITIONED_LINES = {
-    "sections": [
-        (
-            "between devices $2 A$ (A: activations that cross from stage to stage; as much comes"
-            " back in gradients), and gradients of what both ends of a pipeline keep, to each other"
-        ),
-        "handed to the all-reduce $P S$ (P copies of the model, where there is more than one)",
-    ],
-    "split": [
-        (
-            "handed to collectives $M X$ (X: what each of a copy's M devices brings to all places"
-            " where parts are joined)"
-        ),
-        (
-            "handed to the all-reduce $P S$ (P copies of the model, where there is more than one;"
-            " what all devices hold counts M times)"
-        ),
-    ],
-}
-"""What placements move whose bytes depend on where a model is cut, by their `compute`."""
-
-
 def formula_lines(placement: Placement) -> list[str]:
-    """The cost formula as Markdown with mathematics, a line a kind of traffic."""
+    """The cost formula as Markdown with mathematics, a line a kind of traffic; or what a placement
+    moves whose bytes depend on where a model is cut, by its `compute`.
+    """
+    rows = table(Path(__file__).with_name("formula_lines.csv"))
     if placement.travels == "activations":
-        return PARTITIONED_LINES[placement.compute]
-    names = {
-        "host_to_device": "host to devices",
-        "device_to_host": "devices to host",
-        "device_to_device": "between devices",
-        "all_reduce": "handed to the all-reduce (where $P > 1$)",
-        "all_gather": "handed to the all-gather (where $P > 1$)",
-        "reduce_scatter": (
-            r"handed to the reduce-scatter ($\lceil S \rceil$: S filled up so that it can be cut"
-            r" into P)"
-        ),
-    }
+        return [row["line"] for row in rows if row["of"] == placement.compute]
+    names = {row["of"]: row["line"] for row in rows}
     return [f"{names[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or [
         "nothing: $0$"
     ]
