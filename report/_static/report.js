@@ -30,6 +30,14 @@
       return row;
     });
     pre.replaceChildren(...parts);
+    // A table that is wider than its block is written smaller, as far as it can be read.
+    let rows = [];
+    for (const part of [...parts, null]) {
+      if (part && part.className) { rows.push(part); continue; }
+      const longest = Math.max(0, ...rows.map((row) => row.textContent.trimEnd().length));
+      for (const row of rows) row.style.setProperty("--longest", longest);
+      rows = [];
+    }
   }
 
   // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.

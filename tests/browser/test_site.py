@@ -87,6 +87,12 @@ def test_a_page_that_complains_is_seen(browser: Browser, tmp_path: Path) -> None
 def test_every_page_opens_without_an_error(page: Page, path: Path) -> None:
     page.goto(path.as_uri(), wait_until="load")
     expect(page.locator("h1").first).to_be_attached()
+    if (page.viewport_size or {})["width"] == WIDTHS[0]:
+        printed = page.locator(".bd-article pre:visible")
+        cut = "every => every.filter(one => one.scrollWidth > one.clientWidth + 1).length"
+        assert printed.evaluate_all(cut) == 0, (
+            "code, or what a command printed, is cut at its right"
+        )
 
 
 def test_the_calculator_says_what_python_says(page: Page) -> None:

@@ -386,6 +386,24 @@ def test_a_printed_command_gives_what_stands_below_it(
     assert printed
 
 
+def test_a_command_that_a_sentence_names_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`explain` and `advise` with fields, as sentences of a page and the page of commands name
+    them: of what was measured, and where a step's time goes too.
+    """
+    monkeypatch.chdir(paths.REPOSITORY)
+    texts = [source for path in NOTEBOOKS for source, _ in code_of(path)]
+    texts.append((paths.REPOSITORY / "report" / "use.md").read_text(encoding="utf8"))
+    asked = rf"{ASKING}workload=[^`{{#\n]+"
+    named = {one for text in texts for one in re.findall(asked, text)}
+    assert len(named) > 3
+    for command in named:
+        assert main(shlex.split(command)[3:]) == 0, command
+        said = capsys.readouterr().out
+        assert "was not measured" not in said, f"{command}\n{said}"
+
+
 def test_an_unknown_parameter_of_a_page_is_found() -> None:
     given = {"records": "data", "machine": "", "In": ["", "# Parameters\nmachin = 1"]}
     refused("did you mean 'machine'", pages.page, given, error=ParameterError)
