@@ -164,6 +164,20 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     return frame, table
 
 
+def counts_are_of(rows: pd.DataFrame, text: str) -> None:
+    """`n = 3 to 8, 95% intervals` below a figure or table: the least and most repeats of its rows,
+    or of these and what they are compared with.
+    """
+    told = re.search(r"\bn = (\d+)(?: (?:to|or) (\d+))?, (?:95% intervals|bands)", text)
+    if told is None or "n" not in rows:
+        return
+    ends = {int(told[1]), int(told[2] or told[1])}
+    counted = rows[rows["n"].gt(1)] if "ingle run" in text else rows
+    own, both = (counted.filter(names).stack() for names in (["n"], ["n", "base_n"]))
+    found = [{int(part.min()), int(part.max())} for part in (own, both)]
+    assert ends in found, f"{told[0]!r} is said of {found}: {text[:200]}"
+
+
 OFTEN = ("00", "13", "20", "34")
 """By number: short pages, whose every sentence is tried in `make test`. Building the report tries
 those of all, and `make jobs` all that is tried here.
@@ -185,6 +199,7 @@ def told(path: Path) -> Page:
         return shown
 
     def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
+        counts_are_of(rows, " ".join(map(str, [*more, *words.values()])))
         if link:
             keys = rows["keys"].dropna() if "keys" in rows else []
             page.links.append(
