@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from multigpu.analysis.words import named
 from multigpu_study.analysis import calculator
 from multigpu_study.claims import all_claims
 from tests.names import said
@@ -87,7 +88,7 @@ def test_a_page_that_complains_is_seen(browser: Browser, tmp_path: Path) -> None
 def test_every_page_opens_without_an_error(page: Page, path: Path) -> None:
     page.goto(path.as_uri(), wait_until="load")
     expect(page.locator("h1").first).to_be_attached()
-    if (page.viewport_size or {})["width"] == WIDTHS[0]:
+    if page.viewport_size == {"width": WIDTHS[0], "height": 1000}:
         printed = page.locator(".bd-article pre:visible")
         cut = "every => every.filter(one => one.scrollWidth > one.clientWidth + 1).length"
         assert printed.evaluate_all(cut) == 0, (
@@ -122,6 +123,7 @@ def test_the_calculator_says_what_python_says(page: Page) -> None:
     bars = box.locator(".bar")
     assert bars.count() == len(calculator.tables()["placements"])
     assert bars.first.locator(".limit").count() == 2
+    assert named("placement", "exp2") in box.locator(".memory").inner_text().splitlines()
     total = box.locator(".memory .bar[aria-label^='zero1:'] + span").inner_text()
     assert float(total.split()[0]) == pytest.approx(told["memory_bytes"] / 1e9, rel=6e-3)
     assert "multigpu measure" in box.locator(".nearest code").inner_text()

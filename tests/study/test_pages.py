@@ -172,9 +172,9 @@ def counts_are_of(rows: pd.DataFrame, text: str) -> None:
     if told is None or "n" not in rows:
         return
     ends = {int(told[1]), int(told[2] or told[1])}
-    counted = rows[rows["n"].gt(1)] if "ingle run" in text else rows
-    own, both = (counted.filter(names).stack() for names in (["n"], ["n", "base_n"]))
-    found = [{int(part.min()), int(part.max())} for part in (own, both)]
+    kept = [rows, rows[rows["n"].gt(1)]] if "ingle run" in text else [rows]
+    counts = [part.filter(names).stack() for part in kept for names in (["n"], ["n", "base_n"])]
+    found = [{int(part.min()), int(part.max())} for part in counts]
     assert ends in found, f"{told[0]!r} is said of {found}: {text[:200]}"
 
 
