@@ -51,6 +51,14 @@
   };
   const empty = (text) => /^(|\u2013|\u2014|-|nan|none)$/i.test(text);
 
+  // What to take is read on a telephone too: there a row's cells stand below its model, each with its heading.
+  for (const table of document.querySelectorAll("#what-to-take-and-what-to-expect table.plain-rows")) {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    table.classList.add("cards");
+    for (const row of table.tBodies[0].rows)
+      if (row.cells.length === headings.length) [...row.cells].forEach((cell, at) => { cell.dataset.heading = headings[at]; });
+  }
+
   for (const table of document.querySelectorAll(".bd-article table:not(.plain):not(.docutils.field-list)")) {
     const head = table.tHead && table.tHead.rows[table.tHead.rows.length - 1];
     const body = table.tBodies[0];

@@ -144,6 +144,21 @@ def test_rows_of_a_printed_table_stand_one_below_the_other(page: Page) -> None:
     assert max(steps) < 1.5 * boxes[0]["height"]
 
 
+def test_the_first_screen_says_what_to_take(page: Page) -> None:
+    """Placement, form, memory and what to expect of a CNN, GPTs and an LSTM, at both widths."""
+    opened(page, SITE / "index.html")
+    rows = page.locator("#what-to-take-and-what-to-expect table").first.locator("tr:has(td)")
+    for row in (rows.nth(at) for at in range(4)):
+        for at in range(5):
+            box = row.locator("td").nth(at).bounding_box()
+            assert box and box["y"] + box["height"] < 1000, row.inner_text()
+            assert box["x"] + box["width"] <= (page.viewport_size or {}).get("width", 0)
+    shown = {
+        word for word in ("ResNet", "GPT", "LSTM") if word in rows.first.locator("..").inner_text()
+    }
+    assert len(shown) == 3
+
+
 def test_a_dot_of_the_banner_leads_to_its_point(page: Page) -> None:
     opened(page, SITE / "index.html")
     dots = page.locator("#front-banner a[aria-label]")
