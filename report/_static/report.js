@@ -30,6 +30,14 @@
       return row;
     });
     pre.replaceChildren(...parts);
+    // A table that is wider than its block is written smaller, as far as it can be read.
+    let rows = [];
+    for (const part of [...parts, null]) {
+      if (part && part.className) { rows.push(part); continue; }
+      const longest = Math.max(0, ...rows.map((row) => row.textContent.trimEnd().length));
+      for (const row of rows) row.style.setProperty("--longest", longest);
+      rows = [];
+    }
   }
 
   // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.
@@ -42,6 +50,14 @@
     return cell ? cell.dataset.sort ?? cell.textContent.trim() : "";
   };
   const empty = (text) => /^(|\u2013|\u2014|-|nan|none)$/i.test(text);
+
+  // What to take is read on a telephone too: there a row's cells stand below its model, each with its heading.
+  for (const table of document.querySelectorAll("#what-to-take-and-what-to-expect table.plain-rows")) {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    table.classList.add("cards");
+    for (const row of table.tBodies[0].rows)
+      if (row.cells.length === headings.length) [...row.cells].forEach((cell, at) => { cell.dataset.heading = headings[at]; });
+  }
 
   for (const table of document.querySelectorAll(".bd-article table:not(.plain):not(.docutils.field-list)")) {
     const head = table.tHead && table.tHead.rows[table.tHead.rows.length - 1];

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from multigpu.analysis.words import named
 from multigpu_study.analysis import calculator
 from multigpu_study.claims import all_claims
 from tests.names import said
@@ -87,6 +88,12 @@ def test_a_page_that_complains_is_seen(browser: Browser, tmp_path: Path) -> None
 def test_every_page_opens_without_an_error(page: Page, path: Path) -> None:
     page.goto(path.as_uri(), wait_until="load")
     expect(page.locator("h1").first).to_be_attached()
+    if page.viewport_size == {"width": WIDTHS[0], "height": 1000}:
+        printed = page.locator(".bd-article pre:visible")
+        cut = "every => every.filter(one => one.scrollWidth > one.clientWidth + 1).length"
+        assert printed.evaluate_all(cut) == 0, (
+            "code, or what a command printed, is cut at its right"
+        )
 
 
 def test_the_calculator_says_what_python_says(page: Page) -> None:
@@ -116,6 +123,7 @@ def test_the_calculator_says_what_python_says(page: Page) -> None:
     bars = box.locator(".bar")
     assert bars.count() == len(calculator.tables()["placements"])
     assert bars.first.locator(".limit").count() == 2
+    assert named("placement", "exp2") in box.locator(".memory").inner_text().splitlines()
     total = box.locator(".memory .bar[aria-label^='zero1:'] + span").inner_text()
     assert float(total.split()[0]) == pytest.approx(told["memory_bytes"] / 1e9, rel=6e-3)
     assert "multigpu measure" in box.locator(".nearest code").inner_text()
@@ -134,6 +142,21 @@ def test_rows_of_a_printed_table_stand_one_below_the_other(page: Page) -> None:
     steps = [b["y"] - a["y"] for a, b in pairwise(boxes)]
     assert max(steps) < 1.5 * min(steps), "an empty line stands between two rows"
     assert max(steps) < 1.5 * boxes[0]["height"]
+
+
+def test_the_first_screen_says_what_to_take(page: Page) -> None:
+    """Placement, form, memory and what to expect of a CNN, GPTs and an LSTM, at both widths."""
+    opened(page, SITE / "index.html")
+    rows = page.locator("#what-to-take-and-what-to-expect table").first.locator("tr:has(td)")
+    for row in (rows.nth(at) for at in range(4)):
+        for at in range(5):
+            box = row.locator("td").nth(at).bounding_box()
+            assert box and box["y"] + box["height"] < 1000, row.inner_text()
+            assert box["x"] + box["width"] <= (page.viewport_size or {}).get("width", 0)
+    shown = {
+        word for word in ("ResNet", "GPT", "LSTM") if word in rows.first.locator("..").inner_text()
+    }
+    assert len(shown) == 3
 
 
 def test_a_dot_of_the_banner_leads_to_its_point(page: Page) -> None:

@@ -164,6 +164,20 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     return frame, table
 
 
+def counts_are_of(rows: pd.DataFrame, text: str) -> None:
+    """`n = 3 to 8, 95% intervals` below a figure or table: the least and most repeats of its rows,
+    or of these and what they are compared with.
+    """
+    told = re.search(r"\bn = (\d+)(?: (?:to|or) (\d+))?, (?:95% intervals|bands)", text)
+    if told is None or "n" not in rows:
+        return
+    ends = {int(told[1]), int(told[2] or told[1])}
+    kept = [rows, rows[rows["n"].gt(1)]] if "ingle run" in text else [rows]
+    counts = [part.filter(names).stack() for part in kept for names in (["n"], ["n", "base_n"])]
+    found = [{int(part.min()), int(part.max())} for part in counts]
+    assert ends in found, f"{told[0]!r} is said of {found}: {text[:200]}"
+
+
 OFTEN = ("00", "13", "20", "34")
 """By number: short pages, whose every sentence is tried in `make test`. Building the report tries
 those of all, and `make jobs` all that is tried here.
@@ -185,6 +199,7 @@ def told(path: Path) -> Page:
         return shown
 
     def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
+        counts_are_of(rows, " ".join(map(str, [*more, *words.values()])))
         if link:
             keys = rows["keys"].dropna() if "keys" in rows else []
             page.links.append(
@@ -384,6 +399,24 @@ def test_a_printed_command_gives_what_stands_below_it(
                 assert capsys.readouterr().out.strip() == answer.strip()
                 printed += 1
     assert printed
+
+
+def test_a_command_that_a_sentence_names_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`explain` and `advise` with fields, as sentences of a page and the page of commands name
+    them: of what was measured, and where a step's time goes too.
+    """
+    monkeypatch.chdir(paths.REPOSITORY)
+    texts = [source for path in NOTEBOOKS for source, _ in code_of(path)]
+    texts.append((paths.REPOSITORY / "report" / "use.md").read_text(encoding="utf8"))
+    asked = rf"{ASKING}workload=[^`{{#\n]+"
+    named = {one for text in texts for one in re.findall(asked, text)}
+    assert len(named) > 3
+    for command in named:
+        assert main(shlex.split(command)[3:]) == 0, command
+        said = capsys.readouterr().out
+        assert "was not measured" not in said, f"{command}\n{said}"
 
 
 def test_an_unknown_parameter_of_a_page_is_found() -> None:

@@ -78,10 +78,11 @@ def staircase(rows: pd.DataFrame, hue: str, title: str, caption: str, **words: s
             ax.barh(at, row["rate"] - row["start"], left=row["start"], height=0.62, color=colour)
             ax.plot([row["rate_low"], row["rate_high"]], [at, at], color=INK, linewidth=1)
             times = "" if pd.isna(row["gain"]) else f"\u00d7{row['gain']:.2f}"
-            says = f" {FORMS['rate'](row['rate'])}  {times}".rstrip()
-            ax.annotate(
-                says, (max(row["rate"], row["rate_high"]), at), va="center", fontweight="bold"
-            )
+            says = f"{FORMS['rate'](row['rate'])}  {times}".rstrip()
+            end = max(row["rate"], row["rate_high"])
+            # beside the interval, whose line would read as a minus
+            apart: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
+            ax.annotate(says, (end, at), va="center", fontweight="bold", **apart)
         ax.set_yticks(range(len(group)), list(group["lever"]))
         ax.set_xlim(0, 1.32 * most)
         ax.invert_yaxis()

@@ -14,7 +14,7 @@ from multigpu.analysis.points import Missing, where
 from multigpu.analysis.query import measure_command, run_of
 from multigpu.analysis.read import Study, need
 from multigpu.analysis.show import Shown
-from multigpu.analysis.words import WORDS
+from multigpu.analysis.words import WORDS, named
 from multigpu_study.analysis import calculator as formulas
 
 TEMPLATE = Environment(
@@ -97,6 +97,8 @@ def calculator(study: Study) -> Shown:
     if not peaks or not {"device_link", "memory"} <= set(known):
         raise Missing("products and links of these GPUs were not measured")
     every = formulas.tables()
+    fields = {"placement": every["placements"], "execution": every["forms"]}
+    said = {field: {one: named(field, one) for one in names} for field, names in fields.items()}
     data = {
         **every,
         "fixed": fixed_numbers(str(gpus.iloc[0])),
@@ -104,14 +106,15 @@ def calculator(study: Study) -> Shown:
         "measured": measured_points(where(study.everywhere, gpu=str(gpus.iloc[0]))),
         "memory": formulas.MEMORY,
         "words": PARTS,
+        "said": said,
         "first": FIRST if FIRST in every["models"] else next(iter(every["models"])),
     }
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Shown(
         TEMPLATE.render(
             models={name: WORDS["model"].get(name, name) for name in every["models"]},
-            placements=list(every["placements"]),
-            forms=list(every["forms"]),
+            placements=said["placement"],
+            forms=said["execution"],
             peaks=list(peaks),
             link=round(known["device_link"].value / 1e9, 1),
             note=f"Links, products and memory: as measured on {study.machine}.",
