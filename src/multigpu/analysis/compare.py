@@ -3,6 +3,7 @@ interval says; rows put together.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import pandas as pd
 from multigpu.analysis.boots import contrasts
 from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT, columns
 from multigpu.analysis.points import where
+from multigpu.analysis.reach import BEYOND, reach
 from multigpu.analysis.statistics import half_width
 from multigpu.records.record import Record
 
@@ -165,7 +167,8 @@ def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
     """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
-    baseline was not measured.
+    baseline was not measured, or where an efficiency is surely beyond what its placement can reach
+    by itself (`reach`).
 
     speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
         least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
@@ -210,6 +213,11 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
     for name in ("best", "same", "like"):
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
+        own = f"efficiency_{name}"
+        for place, row in table[table[f"{own}_low"].gt(BEYOND)].iterrows():
+            alone = row["rate"] / row["speedup_same"] if name == "same" else math.nan
+            if row[f"{own}_low"] > BEYOND * reach(row, alone):
+                table.loc[place, [f"{own}{end}" for end in ENDS]] = math.nan
     return table
 
 
