@@ -3,7 +3,6 @@ interval says; rows put together.
 """
 
 import functools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -167,8 +166,7 @@ def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
     """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
-    baseline was not measured, or where an efficiency is surely beyond what its placement can reach
-    by itself (`reach`).
+    baseline was not measured, or an efficiency is beyond `reach`.
 
     speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
         least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
@@ -213,11 +211,10 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
     for name in ("best", "same", "like"):
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
-        own = f"efficiency_{name}"
-        for place, row in table[table[f"{own}_low"].gt(BEYOND)].iterrows():
-            alone = row["rate"] / row["speedup_same"] if name == "same" else math.nan
-            if row[f"{own}_low"] > BEYOND * reach(row, alone):
-                table.loc[place, [f"{own}{end}" for end in ENDS]] = math.nan
+        low = f"efficiency_{name}_low"
+        for place, row in table[table[low].gt(BEYOND)].iterrows():
+            if row[low] > BEYOND * reach(row, same=name == "same"):
+                table.loc[place, [f"efficiency_{name}{end}" for end in ENDS]] = np.nan
     return table
 
 

@@ -11,26 +11,25 @@ BEYOND = 1.05
 """From so many times what it can reach on, an efficiency is not shown as one."""
 
 
-def reach(row: Any, own_rate: float = math.nan) -> float:
-    """Return the most that a device of a point can train over one GPU at its best, whose rate the
-    row tells as best_single_rate: 1, unless the devices divide what one does alone.
+def reach(row: Any, same: bool) -> float:
+    """Return the most that a device of a point can train over one GPU at its best, whose rate is
+    best_single_rate: 1, unless the devices divide what one does alone. A divided update spares each
+    of them passes through memory. Of a divided batch (strong scaling) a part may fit a cache, and
+    arithmetic alone bounds it.
 
-    A divided update: each device then passes only its part of the variables, gradients and slots
-        through memory. A divided batch (strong scaling): a part may fit a cache, and arithmetic
-        alone bounds it.
-    own_rate: of the same placement on one device, where that is the baseline. All by which it is
-        slower than one GPU at its best, the host's links say, may be divided too.
+    same: over the same placement on one device; all by which that is slower may be divided too.
     """
     best, count, found = row["best_single_rate"], row["devices"], 1.0
-    divided, model = find_placement(row["placement"]).divides_update, model_of(row)
-    if divided:
+    update, batch = find_placement(row["placement"]).divides_update, row["scaling"] == "strong"
+    model = model_of(row)
+    if update:
         slots = PLAIN_OPTIMIZERS.get(row["optimizer"], model.optimizer).slots
         memory = ceilings(row["gpu"])["memory"].value if ceilings(row["gpu"]) else math.inf
         update_s = (3 + 2 * slots) * model.parameter_bytes / memory
         step_s = row["rate"] * row["step_time_s"] / count / best
         found = 1 / (1 - (1 - 1 / count) * min(update_s / step_s, 0.99))
-    if row["scaling"] == "strong":
+    if batch:
         found = bound_units_per_s(model, row["gpu"], row["precision"], 1, 1.0).compute / best
-    if (divided or row["scaling"] == "strong") and own_rate < best:
-        found *= best / own_rate
+    if same and (update or batch):
+        found *= max(1.0, best * row["speedup_same"] / row["rate"])
     return 1.0 if math.isnan(found) else found

@@ -81,7 +81,7 @@ OF_KERNELS = [COSTS.index(name) for name in ("beside", "after", "share")]
 """Costs that do not depend on who launches. Captured steps tell them best: they wait for nobody."""
 
 
-def learned(pairs: pd.DataFrame, known: Mapping[int, float] | None = None) -> np.ndarray:
+def learned(pairs: pd.DataFrame, known: dict[int, float] | None = None) -> np.ndarray:
     """Return x of each kind, y and z with the least sum of absolute relative errors on two devices,
     none negative; a kind that no pair has costs its links' time. known: costs by their places that
     are not to be learned.
@@ -89,26 +89,22 @@ def learned(pairs: pd.DataFrame, known: Mapping[int, float] | None = None) -> np
     two = pairs[pairs["devices"].eq(2)]
     scale = two["step_s"].to_numpy()[:, None]
     columns, lost = _columns(two) / scale, (1 - two["compute_s"] / two["step_s"]).to_numpy()
-    rows, unknown = columns.shape
-    apart, fixed = np.eye(rows), known or {}
+    (rows, unknown), apart = columns.shape, np.eye(len(two))
+    absent = [place for place, kind in enumerate(KINDS) if not two["kind"].eq(kind).any()]
+    fixed = dict.fromkeys(absent, 1.0) | (known or {})
     bounds = [(fixed.get(place, 0), fixed.get(place)) for place in range(unknown)]
     solved = linprog(
         np.r_[np.zeros(unknown), np.ones(2 * rows)],
         A_eq=np.c_[columns, apart, -apart],
         b_eq=lost,
         bounds=[*bounds, *[(0, None)] * (2 * rows)],
-    ).x[:unknown]
-    absent = [
-        place not in fixed and not two["kind"].eq(kind).any() for place, kind in enumerate(KINDS)
-    ]
-    solved[: len(KINDS)] = np.where(absent, 1.0, solved[: len(KINDS)])
-    return np.asarray(solved)
+    )
+    return np.asarray(solved.x[:unknown])
 
 
 def learned_of(form: str, pairs: pd.DataFrame) -> np.ndarray:
     """Return a form's costs (`learned`), those of kernels from captured pairs where these tell."""
-    captured = pairs[pairs["form"].eq("captured")]
-    known: dict[int, float] = {}
+    captured, known = pairs[pairs["form"].eq("captured")], {}
     if form in LIKE_CAPTURED and captured["devices"].eq(2).any():
         costs = learned(captured)
         known = {place: float(costs[place]) for place in OF_KERNELS}

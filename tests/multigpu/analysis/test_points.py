@@ -440,7 +440,6 @@ def test_an_efficiency_beyond_what_a_placement_can_reach_is_not_shown_as_one() -
     two = {"ddp": 2.4e6, "zero1": 2.4e6, "exp1": 1.2e6, "exp4": 1.9e6}
     records = [own for name, rate in two.items() for own in make_point([rate] * 3, placement=name)]
     table = where(scaling(points(frame_of([*ones, *records]))), devices=2).set_index("placement")
-    shown = table["efficiency_best"].round(3).fillna(0)
-    assert shown.to_dict() == {"ddp": 0, "zero1": 0, "exp1": 0.6, "exp4": 0.95}
-    same = table["efficiency_same"].round(3)
-    assert math.isnan(same["ddp"]) and same["exp1"] == 1.2
+    best, same = (table[f"efficiency_{name}"].round(3).fillna(0) for name in ("best", "same"))
+    assert best.to_dict() == {"ddp": 0, "zero1": 0, "exp1": 0.6, "exp4": 0.95}
+    assert same["ddp"] == 0 and same["exp1"] == 1.2
