@@ -22,7 +22,9 @@ def cost_table(pairs: pd.DataFrame) -> dict[str, MergeCost]:
     for form, own in pairs.groupby("form"):
         if own["devices"].eq(2).sum() >= FEWEST:
             band = merge_cost.band_of(ratios[own.index])
-            beside, after, homes, share, meeting_s = map(float, merge_cost.learned(own))
+            beside, after, homes, share, meeting_s = map(
+                float, merge_cost.learned_of(str(form), pairs)
+            )
             found[str(form)] = MergeCost(
                 beside, after, homes, share, meeting_s, *band, pairs=len(own)
             )

@@ -14,6 +14,7 @@ from multigpu import paths
 from multigpu_study.claims import all_claims, find_claim
 from multigpu_study.claims.command import claim_results
 from multigpu_study.claims.html import tally
+from multigpu_study.claims.joining import leans
 from multigpu_study.claims.ledger import (
     AFTER,
     BEFORE,
@@ -25,6 +26,7 @@ from multigpu_study.claims.ledger import (
     entries,
     order,
 )
+from multigpu_study.claims.statistics import repeats_needed
 from tests.study import claims_history
 
 
@@ -134,6 +136,38 @@ def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(r
 @pytest.fixture(scope="module")
 def results():
     return claim_results(argparse.Namespace(records=None))
+
+
+def contrasts_of(result):
+    """Each of its contrasts, with its settings."""
+    for own in (own for test in result.claim.predicates for own in test.contrasts):
+        yield own, [setting for setting in result.settings if setting.contrast == own.label]
+
+
+def test_repeats_that_would_decide_are_those_that_settings_take_now(results):
+    told = 0
+    for one in results:
+        taken = {
+            repeats_needed(contrast, setting, one.looks)
+            for contrast, settings in contrasts_of(one)
+            for setting in settings
+        }
+        said = {int(count) for count in re.findall(r"(\d+) repeats a side", one.claim.decides)}
+        assert said <= taken, f"{one.claim.number} says {said - taken}, its settings take {taken}"
+        told += len(said)
+    assert told >= 5
+
+
+def test_no_verdict_rests_on_one_counterexample_among_open_settings(results):
+    """Where one setting alone refutes, most of its contrast's others lean there as well."""
+    against = "does not hold"
+    for one in results:
+        several = not one.verdict.startswith(against)
+        for contrast, settings in contrasts_of(one):
+            left = [leans(contrast, setting) for setting in settings if setting.verdict != against]
+            fails = len(settings) - len(left)
+            several |= fails > 1 or (fails == 1 and 2 * left.count(against) >= len(left))
+        assert several, one.claim.number
 
 
 def test_headlines_name_the_claims_that_they_lean_on(results):

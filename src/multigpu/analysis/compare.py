@@ -12,6 +12,7 @@ import pandas as pd
 from multigpu.analysis.boots import contrasts
 from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT, columns
 from multigpu.analysis.points import where
+from multigpu.analysis.reach import BEYOND, reach
 from multigpu.analysis.statistics import half_width
 from multigpu.records.record import Record
 
@@ -165,7 +166,7 @@ def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
     """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
-    baseline was not measured.
+    baseline was not measured, or an efficiency is beyond `reach`.
 
     speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
         least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
@@ -210,6 +211,10 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
     for name in ("best", "same", "like"):
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
+        low = f"efficiency_{name}_low"
+        for place, row in table[table[low].gt(BEYOND)].iterrows():
+            if row[low] > BEYOND * reach(row, same=name == "same"):
+                table.loc[place, [f"efficiency_{name}{end}" for end in ENDS]] = np.nan
     return table
 
 

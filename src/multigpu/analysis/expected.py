@@ -134,7 +134,7 @@ def _on(study: Study, wanted: dict[str, Any]) -> Expected | None:
         run = build_run(**wanted)
         return (
             found
-            or _of_one(run, where(study.everywhere, gpu=own["gpu"].iloc[0]), links)
+            or from_one_device(run, where(study.everywhere, gpu=own["gpu"].iloc[0]), links)
             or _of_model(run, own, study.frame, links)
         )
     except (Refused, NoFormula):
@@ -197,7 +197,7 @@ def _cost(one: pd.Series, execution: str, processes: str) -> MergeCost:
     return cost_of(execution, processes, float(one["jitter_s"] / one["step_time_s"]))
 
 
-def _of_one(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
+def from_one_device(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     """Its step on one device, and what merging costs steps of its form (`merge_cost`). A batch in
     parts that was never measured takes as many steps of so small a batch.
     """

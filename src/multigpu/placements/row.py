@@ -160,6 +160,11 @@ class Placement(Data):
         return self.reduction not in ("average", "none")
 
     @property
+    def divides_update(self) -> bool:
+        """Whether several devices share an update that one does alone."""
+        return self.update not in ("replica", "host", "gpu0")
+
+    @property
     def uses_host(self) -> bool:
         """Whether the host keeps, gathers, merges or updates anything of the model."""
         return "host" in (self.variables, self.embeddings, self.lookup, self.reduction, self.update)

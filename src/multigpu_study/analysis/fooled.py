@@ -14,9 +14,6 @@ from multigpu.analysis.boots import FORMS
 from multigpu.analysis.compare import ENDS, best_single, equal_rows, kernels_of, ratio_columns
 from multigpu.analysis.fields import JOB, POINT
 
-BEYOND = 1.05
-"""An efficiency from which a point seems to beat perfect scaling."""
-
 
 def days_apart(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for every two boots of a host that both repeated a Run: its form of execution,

@@ -19,7 +19,7 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.fields import SERIES
 from multigpu.analysis.forecast_lines import NETWORK, demand_of_point, measured_links
 from multigpu.analysis.forecast_reduction import Links, NoFormula, reduction_seconds
-from multigpu.analysis.merge_cost import KINDS, form_of, kind_of
+from multigpu.analysis.merge_cost import KINDS, MergeCost, form_of, kind_of
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.statistics import LEVEL
@@ -74,24 +74,41 @@ def _columns(pairs: pd.DataFrame) -> np.ndarray:
     return np.array([*kinds, pairs["compute_s"], np.ones(len(pairs))], dtype=float).T
 
 
-def learned(pairs: pd.DataFrame) -> np.ndarray:
+LIKE_CAPTURED = ("steady", "eager")
+"""Forms that run the kernels of captured steps: only the host launches them otherwise."""
+COSTS = MergeCost._fields[: len(KINDS) + 2]
+OF_KERNELS = [COSTS.index(name) for name in ("beside", "after", "share")]
+"""Costs that do not depend on who launches. Captured steps tell them best: they wait for nobody."""
+
+
+def learned(pairs: pd.DataFrame, known: dict[int, float] | None = None) -> np.ndarray:
     """Return x of each kind, y and z with the least sum of absolute relative errors on two devices,
-    none negative; a kind that no pair has costs its links' time.
+    none negative; a kind that no pair has costs its links' time. known: costs by their places that
+    are not to be learned.
     """
     two = pairs[pairs["devices"].eq(2)]
     scale = two["step_s"].to_numpy()[:, None]
     columns, lost = _columns(two) / scale, (1 - two["compute_s"] / two["step_s"]).to_numpy()
-    rows, unknown = columns.shape
-    apart = np.eye(rows)
+    (rows, unknown), apart = columns.shape, np.eye(len(two))
+    absent = [place for place, kind in enumerate(KINDS) if not two["kind"].eq(kind).any()]
+    fixed = dict.fromkeys(absent, 1.0) | (known or {})
+    bounds = [(fixed.get(place, 0), fixed.get(place)) for place in range(unknown)]
     solved = linprog(
         np.r_[np.zeros(unknown), np.ones(2 * rows)],
         A_eq=np.c_[columns, apart, -apart],
         b_eq=lost,
-        bounds=[(0, None)] * (unknown + 2 * rows),
-    ).x[:unknown]
-    absent = [not two["kind"].eq(kind).any() for kind in KINDS]
-    solved[: len(KINDS)] = np.where(absent, 1.0, solved[: len(KINDS)])
-    return np.asarray(solved)
+        bounds=[*bounds, *[(0, None)] * (2 * rows)],
+    )
+    return np.asarray(solved.x[:unknown])
+
+
+def learned_of(form: str, pairs: pd.DataFrame) -> np.ndarray:
+    """Return a form's costs (`learned`), those of kernels from captured pairs where these tell."""
+    captured, known = pairs[pairs["form"].eq("captured")], {}
+    if form in LIKE_CAPTURED and captured["devices"].eq(2).any():
+        costs = learned(captured)
+        known = {place: float(costs[place]) for place in OF_KERNELS}
+    return learned(pairs[pairs["form"].eq(form)], known)
 
 
 def forecast_s(pairs: pd.DataFrame, coefficients: np.ndarray) -> pd.Series:
@@ -104,10 +121,11 @@ def left_out(pairs: pd.DataFrame) -> pd.Series:
     other models on two devices.
     """
     found = pd.Series(np.nan, index=pairs.index)
-    for _, form in pairs.groupby("form"):
-        for model, own in form.groupby("model"):
-            others = form[form["model"].ne(model)]
-            told_s = forecast_s(own, learned(others if others["devices"].eq(2).any() else form))
+    for form, every in pairs.groupby("form"):
+        for model, own in every.groupby("model"):
+            others = pairs[pairs["model"].ne(model)]
+            alone = not (others["form"].eq(form) & others["devices"].eq(2)).any()
+            told_s = forecast_s(own, learned_of(str(form), pairs if alone else others))
             found[own.index] = own["step_s"] / told_s
     return found
 

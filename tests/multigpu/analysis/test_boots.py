@@ -117,6 +117,9 @@ def test_intervals_hold_a_point_against_itself_in_another_boot() -> None:
     page = (paths.REPOSITORY / "report" / "method.md").read_text()
     assert f"{held.sum()} of {len(held)} pairs" in page
     assert all(f"{spread:.1%} for" in page for spread in known.values()), "as the method page says"
+    half = pd.Series(FITTED.width(pairs["form"].map(known), pairs["within"], pairs["freedom"]))
+    middle = half.groupby(pairs["form"]).quantile(interpolation="higher")
+    assert "{eager:.1%}, {graph:.1%} and {captured:.1%} in the median".format(**middle) in page
     blind = pairs["apart"] <= half_width(pairs["within"], pairs["freedom"])
     assert blind.mean() < 0.9, "without boots' spread the table would not show this"
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from multigpu.analysis import forecast_lines as of_records
-from multigpu.analysis.expected import _of_one
+from multigpu.analysis.expected import from_one_device
 from multigpu.analysis.forecast import (
     MOST,
     HeldOutCount,
@@ -353,9 +353,9 @@ def test_a_batch_that_was_not_measured_takes_as_many_steps_as_one_that_was() -> 
     rate, noise = table.iloc[0]["rate"], table.iloc[0]["rate_high"] / table.iloc[0]["rate"]
     for batch, parts, slower in ((32, None, 1), (16, None, 2), (64, 2, 1), (64, 4, 2)):
         run = build_run(**job, placement="ddp", batch_size=batch, micro_steps=parts)
-        found = _of_one(run, table, LINKS)
+        found = from_one_device(run, table, LINKS)
         assert found is not None and found.rate.value == pytest.approx(rate)
         ends = (rate / max(noise, slower), rate * noise)
         assert (found.rate.low, found.rate.high) == pytest.approx(ends)
         assert ("with a batch of 32" in found.basis) == (batch != 32)
-    assert _of_one(build_run(**job, placement="ddp", batch_size=15), table, LINKS) is None
+    assert from_one_device(build_run(**job, placement="ddp", batch_size=15), table, LINKS) is None

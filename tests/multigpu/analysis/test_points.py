@@ -430,3 +430,16 @@ def test_a_single_run_on_one_gpu_is_a_baseline_until_another_was_repeated() -> N
     beside = one(scaling(points(frame_of(records))), devices=2)
     assert beside["speedup_best"] == pytest.approx(2.0, rel=1e-3)
     assert math.isnan(alone["speedup_best_low"]) and not math.isnan(beside["speedup_best_low"])
+
+
+def test_an_efficiency_beyond_what_a_placement_can_reach_is_not_shown_as_one() -> None:
+    """Two GPUs at 1.2 of perfect scaling: nothing that ddp does explains it, nor ZeRO's update; of
+    Exp1, which alone is half as fast as one GPU at its best, it is possible.
+    """
+    ones = [*make_point([1e6] * 3, devices=1), *make_point([5e5] * 3, devices=1, placement="exp1")]
+    two = {"ddp": 2.4e6, "zero1": 2.4e6, "exp1": 1.2e6, "exp4": 1.9e6}
+    records = [own for name, rate in two.items() for own in make_point([rate] * 3, placement=name)]
+    table = where(scaling(points(frame_of([*ones, *records]))), devices=2).set_index("placement")
+    best, same = (table[f"efficiency_{name}"].round(3).fillna(0) for name in ("best", "same"))
+    assert best.to_dict() == {"ddp": 0, "zero1": 0, "exp1": 0.6, "exp4": 0.95}
+    assert same["ddp"] == 0 and same["exp1"] == 1.2

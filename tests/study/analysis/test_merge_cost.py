@@ -53,6 +53,16 @@ def test_known_costs_are_found_also_where_some_steps_are_far_off() -> None:
     assert merge_cost.learned(none_beside)[0] == 1.0, "what was never seen costs its links' time"
 
 
+def test_steps_that_wait_for_no_host_cost_what_captured_ones_cost_whatever_some_waited() -> None:
+    """Eight steady pairs, half of which waited 10 ms for a host: alone they tell other costs."""
+    waited = planted(8, 0.0, seed=3).assign(form="steady", devices=2)
+    waited["step_s"] += np.where(waited.index < 4, 0.01, 0.0)
+    every = pd.concat([planted(80, 0.0), waited], ignore_index=True)
+    found = merge_cost.learned_of("steady", every)
+    assert found[merge_cost.OF_KERNELS] == pytest.approx(TRUE[merge_cost.OF_KERNELS], rel=1e-3)
+    assert np.abs(merge_cost.learned(waited) / TRUE - 1)[merge_cost.OF_KERNELS].max() > 0.2
+
+
 def test_bands_hold_95_of_100_models_that_were_left_out() -> None:
     pairs = planted(600, 0.03)
     told = forecast_accuracy.from_one(pairs)
