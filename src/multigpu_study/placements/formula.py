@@ -16,16 +16,10 @@ from multigpu.spec.tables import table
 Powers = tuple[int, int, int]
 """A coefficient c0 + c1 P + c2 P^2."""
 
-QUANTITIES = {
-    "S": "S",
-    "S_laid": r"\lceil S \rceil",
-    "V": "V",
-    "T": "T",
-    "E": "E",
-    "E_other": r"(E - E_{\mathrm{own}})",
-    "I_other": r"(I - I_{\mathrm{own}})",
-}
-"""Of each quantity, how it is written; `_other`: all but the own part; `_laid`: filled up."""
+ROWS = table(Path(__file__).with_name("formula_lines.csv"))
+SAID = {row["of"]: row["line"] for row in ROWS}
+"""Of each kind of traffic and each quantity, how it is written; `_other`: all but the own part;
+`_laid`: filled up."""
 
 NOTHING: Powers = (0, 0, 0)
 COEFFICIENTS: dict[Powers, str] = {
@@ -114,8 +108,7 @@ def _of_rows(placement: Placement, kind: str, replica: int) -> tuple[int, int]:
 def latex(terms: Mapping[str, Powers]) -> str:
     """One kind's terms as a formula: `P V + E`."""
     return " + ".join(
-        f"{COEFFICIENTS[coefficient]} {QUANTITIES[name]}".strip()
-        for name, coefficient in terms.items()
+        f"{COEFFICIENTS[coefficient]} {SAID[name]}".strip() for name, coefficient in terms.items()
     )
 
 
@@ -123,10 +116,8 @@ def formula_lines(placement: Placement) -> list[str]:
     """The cost formula as Markdown with mathematics, a line a kind of traffic; or what a placement
     moves whose bytes depend on where a model is cut, by its `compute`.
     """
-    rows = table(Path(__file__).with_name("formula_lines.csv"))
     if placement.travels == "activations":
-        return [row["line"] for row in rows if row["of"] == placement.compute]
-    names = {row["of"]: row["line"] for row in rows}
-    return [f"{names[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or [
+        return [row["line"] for row in ROWS if row["of"] == placement.compute]
+    return [f"{SAID[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or [
         "nothing: $0$"
     ]

@@ -136,7 +136,7 @@ class BucketReducer:
         assert self.sums is not None
         updates = []
         for index, bucket in enumerate(self.buckets):
-            values = views_of(self.sums.values(index), bucket.parameters, ALIGNED)
+            values = views_of(self.sums.stretch(index, True), bucket.parameters, ALIGNED)
             for parameter, value in zip(bucket.parameters, values, strict=True):
                 parameter.data = value.copy_(parameter.data)
             pieces = []

@@ -9,8 +9,9 @@ receives are those of a ring: 2 (P - 1) / P of a bucket.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -117,28 +118,27 @@ class CopiedSums:
         # what lies between parts is summed, too; others may have put something into the inbox
         self.peers.of(self.peers.rank, 0, inbox).zero_()
 
-    def stretch(self, index: int) -> Tensor:
+    def stretch(self, index: int, values: bool = False) -> Tensor:
         """Return this replica's numbers of a stretch, (its count,): put there what is to be
         added up, and find the sum there, or of a divided update this replica's pieces of it.
-        """
-        return self.peers.of(self.peers.rank, self.starts[index], self.counts[index])
 
-    def values(self, index: int) -> Tensor:
-        """Return this replica's values under a stretch, (its count,), of a divided update."""
-        return self.peers.of(
-            self.peers.rank, self.values_at + self.starts[index], self.counts[index]
-        )
+        values: the values that a divided update changes instead.
+        """
+        start = self.starts[index] + (self.values_at if values else 0)
+        return self.peers.of(self.peers.rank, start, self.counts[index])
+
+    def _owned(self, index: int) -> list[tuple[int, int]]:
+        """Return where this replica's pieces of a stretch begin, and how many numbers they have."""
+        places = [(part.start, *part.piece_of(self.peers.rank)) for part in self.parts[index]]
+        return [(start + begin, count) for start, begin, count in places if count]
 
     def own_pieces(self, index: int) -> list[tuple[Tensor, Tensor]]:
         """Return values and sums of the pieces that this replica owns, none of them empty."""
-        rank, pieces = self.peers.rank, []
-        for part in self.parts[index]:
-            begin, count = part.piece_of(rank)
-            if count:
-                start = part.start + begin
-                values = self.peers.of(rank, self.values_at + start, count)
-                pieces.append((values, self.peers.of(rank, start, count)))
-        return pieces
+        mine = partial(self.peers.of, self.peers.rank)
+        places = self._owned(index)
+        return [
+            (mine(self.values_at + start, count), mine(start, count)) for start, count in places
+        ]
 
     def start(self, index: int, elsewhere: Mapping[int, Tensor] | None = None) -> Awaited:
         """Begin to sum a stretch over replicas, in place, behind the current stream's work.
@@ -149,12 +149,9 @@ class CopiedSums:
         """
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())
-        with self._beside():
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             self._sum(index, elsewhere or {})
             return Done() if self.stream is None else self.stream.record_event()
-
-    def _beside(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _sum(self, index: int, elsewhere: Mapping[int, Tensor]) -> None:
         peers, rank, parts = self.peers, self.peers.rank, self.parts[index]
@@ -175,12 +172,9 @@ class CopiedSums:
         if self.update is not None:
             self.update(index)
         for other in others:
-            for part in parts:
-                begin, count = part.piece_of(rank)
-                if count:
-                    start = self.values_at + part.start + begin
-                    theirs = peers.of(other, start, count)
-                    theirs.copy_(peers.of(rank, start, count), non_blocking=True)
+            for start, count in self._owned(index):
+                numbers = peers.of(rank, self.values_at + start, count)
+                peers.of(other, self.values_at + start, count).copy_(numbers, non_blocking=True)
         peers.meet()
 
     def _add(self, part: Part, numbers: Tensor, others: list[int]) -> None:

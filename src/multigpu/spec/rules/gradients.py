@@ -3,7 +3,6 @@
 from multigpu.collectives.spec import LIBRARY, parse_spec
 from multigpu.spec.errors import Refused
 from multigpu.spec.model import block_of
-from multigpu.spec.row import Row
 from multigpu.spec.rules.case import Case
 from multigpu.spec.run import Run
 
@@ -40,7 +39,8 @@ def buckets_in_a_graph(case: Case) -> None:
     whole_step = case.is_process_a_device and run.execution == "captured"
     captured = in_buckets and whole_step
     copied = (run.bucket_send or "").startswith("copied")
-    if copied and whole_step and is_divided_after_backward(row):
+    divides = row.update == "sharded" and row.variables == "replica" and not row.overlap
+    if copied and whole_step and divides:
         divided_by_copies(run)
         captured = run.bucket_update is None
     for field, value, does in (
@@ -73,11 +73,6 @@ def buckets_in_a_graph(case: Case) -> None:
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an"
             " overflow: choose a precision but 'fp16'"
         )
-
-
-def is_divided_after_backward(row: Row) -> bool:
-    """Whether each replica updates a stretch of whole variables, summed when backward has ended."""
-    return row.update == "sharded" and row.variables == "replica" and not row.overlap
 
 
 def divided_by_copies(run: Run) -> None:
