@@ -13,8 +13,6 @@ from multigpu.engines.torch.variables import views_of
 from multigpu.placements.traffic import neighbours
 
 LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
-
-
 UNPACKED_MIB = 1.0
 """Gradients of this size or more are worth a copy of their own to each other replica."""
 
@@ -87,7 +85,7 @@ class Bucket:
 
 
 def is_large(parameter: Tensor) -> bool:
-    """Whether a gradient of this size is summed from where backward left it."""
+    """Return whether this parameter's gradient is summed by copies from where backward left it."""
     return parameter.nbytes >= UNPACKED_MIB * 2**20
 
 
