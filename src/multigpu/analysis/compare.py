@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.boots import contrasts
-from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT, columns
+from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT, SENDING, columns
 from multigpu.analysis.points import where
 from multigpu.analysis.reach import BEYOND, reach
 from multigpu.analysis.statistics import half_width
@@ -174,8 +174,8 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         kernels, the number of devices times `of_independent`, and "independent replicas".
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak
         and strong scaling are the same there.
-    of_independent: over independent replicas on as many devices, done the same way: what merging
-        and moving cost on this host.
+    of_independent: over independent replicas on as many devices, done the same way but for how
+        gradients travel (`SENDING`): what merging and moving cost on this host.
     """
     points = points.reset_index(drop=True)
     ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]
@@ -192,7 +192,7 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         "speedup_same": (pd.concat(both).drop_duplicates(series), series),
         "of_independent": (
             ok[ok["placement"].eq("independent")],
-            [field for field in POINT if field != "placement"],
+            [field for field in POINT if field not in ("placement", *SENDING)],
         ),
     }
     best = _like_singles(points)

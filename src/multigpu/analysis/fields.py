@@ -64,6 +64,12 @@ SERIES = (*JOB, "scaling", *WAY)
 POINT = (*SERIES, "devices")
 """Everything that makes two rows repeats of one point: all but seed, repeat and launch."""
 
+SENDING = (
+    *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
+    *("powersgd_rank", "top_k"),
+)
+"""How gradients travel and when they are applied, which replicas that send none have no say in."""
+
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "machine": ("gpu", "cpu"),
     "framework": ("framework_version",),

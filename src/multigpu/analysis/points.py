@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.boots import FORMS, rate_half, samples
-from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED, columns
+from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED, SENDING, columns
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
@@ -164,10 +164,7 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
     return found.iloc[0]
 
 
-CHANGED = (
-    *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
-    *("powersgd_rank", "top_k", "loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps"),
-)
+CHANGED = (*SENDING, "loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps")
 """Fields by which a step merges or computes otherwise than the library by itself; or empty."""
 
 

@@ -9,7 +9,16 @@ from typing import Any, Literal, get_args, get_origin
 import pandas as pd
 
 from multigpu.analysis.compare import best_single, kernels_of
-from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, POINT, RESTRICTED, with_role
+from multigpu.analysis.fields import (
+    CONDITIONS,
+    FIELDS,
+    JOB,
+    LENGTH,
+    POINT,
+    RESTRICTED,
+    SENDING,
+    with_role,
+)
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.build import build_run
@@ -165,8 +174,7 @@ def like_replicas(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
     """Return independent replicas on as many devices as `row`, in its form and with its kernels;
     how gradients travel, which they do not send, may differ. None where there are none.
     """
-    sending = ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "powersgd_rank", "top_k")
-    return like(table, row, sending, placement="independent", processes="per_device")
+    return like(table, row, SENDING, placement="independent", processes="per_device")
 
 
 def differing(row: Any, other: Any) -> list[str]:
