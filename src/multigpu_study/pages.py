@@ -36,7 +36,6 @@ from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
     CHANGED,
-    Missing,
     as_it_comes,
     one,
     one_length,

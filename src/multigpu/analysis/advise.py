@@ -12,9 +12,9 @@ import pandas as pd
 
 from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.fields import SAME
 from multigpu.analysis.points import where
 from multigpu.analysis.query import (
-    SAME,
     by_machine,
     like_replicas,
     like_single,

@@ -12,13 +12,14 @@ import pandas as pd
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.fields import CHANGES
 from multigpu.analysis.forecast import PARAMETERS, forecast, held_out, widened, widening_of
 from multigpu.analysis.forecast_lines import NETWORK, lines_of, measured_links
 from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.merge_cost import MergeCost, cost_of, kind_of, merged
 from multigpu.analysis.points import usual, where
-from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
+from multigpu.analysis.query import measure_command, plainest, run_of
 from multigpu.analysis.read import Study, machines_of
 from multigpu.analysis.words import devices_text, joined, number, way_words
 from multigpu.build import build_run
@@ -240,7 +241,7 @@ def _merged(
     demand = demand_of(find_placement(run.placement), variables, units * run.devices)
     merges = run.micro_steps or 1 if run.micro_sync == "each" else 1
     merge_s = merges * sum(reduction_seconds(demand, run.devices, links))
-    kind = kind_of(run.placement)
+    kind = kind_of(run.placement, run.bucket_send)
     return merged(units, run.devices, one_s, merge_s, kind, cost, f"{unit}/s")
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
+from multigpu.analysis.fields import SAME
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points
 from multigpu.analysis.query import (
-    SAME,
     alike,
     by_machine,
     differing,

@@ -43,6 +43,12 @@ RESTRICTED = with_role("host", "watch")
 JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timing_version")
 """What one device does in a step, however it is done: the best of these is "one GPU at best"."""
 
+SAME = (*JOB, "scaling", "devices", *CONDITIONS)
+"""What all ways of one job on as many devices have in common."""
+
+CHANGES = with_role("way")
+"""What may be another way of doing the same job."""
+
 FASTER_KERNELS: dict[str, tuple[str, ...]] = {
     "layout": ("channels_last",),
     "batch_norm": ("persistent", "fused"),

@@ -98,9 +98,11 @@ def form_of(execution: str, processes: str, jitter: float) -> str:
     return "steady" if jitter < STEADY else "eager"
 
 
-def kind_of(placement: str) -> str:
-    """Return what kind of merge a placement has: one of KINDS."""
+def kind_of(placement: str, bucket_send: str | None = None) -> str:
+    """Return what kind of merge a placement has: one of KINDS; sums by copies run beside backward
+    under every placement that has them.
+    """
     row = find_placement(placement)
     if row.variables not in ("replica", "sharded") or row.algorithm == "central_server":
         return "homes"
-    return "beside" if row.overlap else "after"
+    return "beside" if row.overlap or (bucket_send or "").startswith("copied") else "after"

@@ -9,16 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import pandas as pd
 
 from multigpu.analysis.compare import best_single, kernels_of
-from multigpu.analysis.fields import (
-    CONDITIONS,
-    FIELDS,
-    JOB,
-    LENGTH,
-    POINT,
-    RESTRICTED,
-    SENDING,
-    with_role,
-)
+from multigpu.analysis.fields import CHANGES, FIELDS, JOB, LENGTH, POINT, RESTRICTED, SENDING
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.build import build_run
@@ -26,12 +17,6 @@ from multigpu.placements import find_placement
 from multigpu.spec.run import Run
 from multigpu.spec.semantics import Semantics
 from multigpu.workloads import find_model, find_workload, workloads
-
-SAME = (*JOB, "scaling", "devices", *CONDITIONS)
-"""What all ways of one job on as many devices have in common."""
-
-CHANGES = with_role("way")
-"""What may be another way of doing the same job."""
 
 
 def check_query(fields: Mapping[str, Any]) -> None:

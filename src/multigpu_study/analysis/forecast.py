@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu.analysis.expected import KERNELS
+from multigpu.analysis.fields import CHANGES
 from multigpu.analysis.forecast import HeldOutCount, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT
 from multigpu.analysis.forecast_reduction import Demand, Links
-from multigpu.analysis.query import CHANGES, run_of
+from multigpu.analysis.query import run_of
 from multigpu.build import build_run
 from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run

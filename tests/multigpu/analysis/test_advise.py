@@ -30,12 +30,12 @@ from multigpu.analysis.explain import (
 )
 from multigpu.analysis.explain_text import as_text, explained
 from multigpu.analysis.explain_text import sentences as explanation
-from multigpu.analysis.fields import JOB
+from multigpu.analysis.fields import JOB, SAME
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import points, usual, where
-from multigpu.analysis.query import SAME, run_of, semantics
+from multigpu.analysis.query import run_of, semantics
 from multigpu.analysis.read import Study, frames, machines_of, records_of
 from multigpu.build import build_run
 from multigpu.cli.main import main

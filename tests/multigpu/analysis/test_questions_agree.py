@@ -18,8 +18,9 @@ from multigpu.analysis.advise_text import sentences as advice
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.explain import Explanation, baselines, faster
 from multigpu.analysis.explain_text import as_dict, sentences
+from multigpu.analysis.fields import SAME
 from multigpu.analysis.points import where
-from multigpu.analysis.query import SAME, alike
+from multigpu.analysis.query import alike
 from multigpu.analysis.read import frames
 from multigpu.cli.main import main
 from multigpu.records.record import RecordStore
