@@ -99,9 +99,7 @@ def form_of(execution: str, processes: str, jitter: float) -> str:
 
 
 def kind_of(placement: str, bucket_send: str | None = None) -> str:
-    """Return what kind of merge a placement has: one of KINDS; sums by copies run beside backward
-    under every placement that has them.
-    """
+    """Return how a placement merges, one of KINDS; sums by copies always run beside backward."""
     row = find_placement(placement)
     if row.variables not in ("replica", "sharded") or row.algorithm == "central_server":
         return "homes"
