@@ -86,10 +86,12 @@ def most_kept(run: Run, model: Model) -> int:
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
+    groups = scattered_together(model.variables, item)
+    largest = item * max(sum(variable.elements for variable in group) for group in groups)
+    if (run.bucket_send or "").startswith("copied") and run.devices > 1:
+        return most + largest  # a bucket's pieces, as others send them
     if placement.update == "sharded" and placement.variables == "replica" and placement.overlap:
-        groups = scattered_together(model.variables, item)
-        largest = max(sum(variable.elements for variable in group) for group in groups)
-        return most + 3 * item * largest  # gradients as they come, and two buckets on their way
+        return most + 3 * largest  # gradients as they come, and two buckets on their way
     if placement.variables != "sharded" or run.devices == 1:
         return most
     # gathered at a time: the layers of an image model, else each repeated block, and the rest

@@ -64,6 +64,7 @@ def summed(group: Group, dtype: torch.dtype, rounds: int = 5) -> list[list[Tenso
 
     def replica(rank: int) -> list[Tensor]:
         sums = CopiedSums(COUNTS, group.maker(rank), group.replicas, dtype)
+        assert sums.nbytes == group.memory[rank].nbytes
         found = []
         for turn in range(rounds):
             for index, given in enumerate(given_to(rank, turn, dtype)):

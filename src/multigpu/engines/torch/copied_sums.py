@@ -114,7 +114,7 @@ class CopiedSums:
                 arriving += replicas * parts[-1].piece
             self.parts.append(parts)
             end = max(end, arriving)
-        self.peers = make(end, dtype)
+        self.peers, self.nbytes = make(end, dtype), end * dtype.itemsize
         # what lies between parts is summed, too; others may have put something into the inbox
         self.peers.of(self.peers.rank, 0, inbox).zero_()
 

@@ -46,6 +46,8 @@ def give_back_memory(cuda: bool) -> None:
 class Device:
     """Replica `rank`'s device under the settings of one Run."""
 
+    shared_bytes = 0  # that other devices reach (symmetric memory): no allocator counts them
+
     def __init__(self, run: Run, rank: int, threads: int) -> None:
         self.run, self.rank = run, rank
         self.cuda = run.device_type == "cuda"
@@ -93,9 +95,9 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def peak_memory_gib(self) -> float:
-        """Most memory allocated since the Run began; on a CPU the process's peak resident set."""
+        """Most memory allocated since the Run began, and shared; on a CPU its peak resident set."""
         if self.cuda:
-            return torch.cuda.max_memory_allocated(self.torch) / 2**30
+            return (torch.cuda.max_memory_allocated(self.torch) + self.shared_bytes) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def launch_s(self) -> float | None:

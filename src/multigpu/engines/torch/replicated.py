@@ -67,18 +67,15 @@ class ReplicatedTrainer(Trainer):
         in_buckets = divided or (placement.reduction == "all_reduce" and placement.overlap)
         if in_buckets and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
-            parameters = list(self.parameters.values())
-            early = run.bucket_update == "in_backward"
-            size = run.bucket_mib or BUCKET_MIB
             copied = send.startswith("copied") and self.replicas > 1
             self.reducer = BucketReducer(
-                parameters,
+                list(self.parameters.values()),
                 self._optimizer,
                 self.wire,
-                size,
+                run.bucket_mib or BUCKET_MIB,
                 wire_type,
                 self.scale,
-                early,
+                run.bucket_update == "in_backward",
                 grouped=send.startswith("grouped") or send == "copied_grouped",
                 small_last=send.endswith("small_last"),
                 together=self.job is not None,
@@ -86,6 +83,8 @@ class ReplicatedTrainer(Trainer):
                 divided=divided and copied,
             )
             context.closing.callback(self.reducer.close)
+            if self.reducer.sums is not None:
+                self.device.shared_bytes = self.reducer.sums.nbytes
             self._settle(*(optimizer for _, optimizer in self.reducer.updates))
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
