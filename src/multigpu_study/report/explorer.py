@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.estimate import WRITTEN, keys_in
 from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.picture import DIGITS, FONTS, READ_OUT, csv_link
-from multigpu.analysis.show import Shown, explorer_link
+from multigpu.analysis.show import Shown, explorer_link, of_machines
 from multigpu.analysis.style import OTHERS
 from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
@@ -214,6 +215,8 @@ def explorable(
         raise ValueError(
             f"{name!r} is no name for a chart: use letters, digits and '-', a letter first"
         )
+    WRITTEN.update(keys_in(data))
+    records = explorer_link(of_machines(link, data), "Records")
     program = re.findall(
         r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL
     )[0]
@@ -230,6 +233,6 @@ def explorable(
         drawn=drawn,
         options=json.dumps(options),
         most=READ_OUT,
-        caption=f"{escape(caption)}{csv_link(data, name)}{explorer_link(link, 'Records')}",
+        caption=f"{escape(caption)}{csv_link(data, name)}{records}",
     )
     return Shown(f"{figure}\n")
