@@ -269,11 +269,8 @@ def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
         found = where(read_study().everywhere, **same)
     else:
         found = pd.DataFrame(columns=["n"])
-    found = _there(
-        found[found["n"] > 0],
-        experiment,
-        "no committed Record has this model, placement and devices",
-    )
+    why = "no committed Record has this model, placement and devices"
+    found = _there(found[found["n"] > 0], experiment, why)
     names = [name for name in FIELDS if name not in LENGTH]
     values = found[names].astype(object).where(found[names].notna(), None)
     unlike = [[name for name in names if row[name] != asked[name]] for _, row in values.iterrows()]

@@ -21,6 +21,7 @@ from multigpu.analysis.estimate import WRITTEN, keys_in
 from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.limits import mfu_of
 from multigpu.analysis.picture import DIGITS, FONTS, READ_OUT, csv_link
+from multigpu.analysis.points import Missing
 from multigpu.analysis.show import Shown, explorer_link, of_machines
 from multigpu.analysis.style import OTHERS
 from multigpu.analysis.templates import macros_of
@@ -79,10 +80,9 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     files: dict[str, int] = {}
 
     def place(held: Held) -> str:
-        if held.path.is_relative_to(paths.REPOSITORY):
-            path = held.path.relative_to(paths.REPOSITORY)
-        else:
-            path = held.path
+        path = held.path
+        if path.is_relative_to(paths.REPOSITORY):
+            path = path.relative_to(paths.REPOSITORY)
         member = "" if held.packed is None else f".{held.attempt}.json"
         return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
 
@@ -186,8 +186,10 @@ HTML = macros_of("multigpu_study.report", "explorer.j2")
 def choosing(rows: pd.DataFrame, **asked: Sequence[Any]) -> alt.Chart:
     """Return a chart of those rows that have what a reader chooses below it.
     asked: column -> what stands before its values, the one it begins with, and where all can be
-        drawn at once the word for that.
+        drawn at once the word for that. Missing: there is no row.
     """
+    if rows.empty:
+        raise Missing("no row to draw")
     chart = alt.Chart(rows)
     for column, (words, first, *every) in asked.items():
         values = [*every, *rows[column].unique().tolist()]
@@ -221,8 +223,6 @@ def explorable(
         r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL
     )[0]
     spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
-    # in a function of its own: the program's names are as short as those of other scripts of the
-    # page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
     drawn = json.dumps(spec).replace("</", "<\\/")
     figure = HTML(
