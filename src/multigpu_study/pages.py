@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 from itertools import product
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
 
@@ -91,7 +92,7 @@ from multigpu_study.analysis.synchrony import memory_frame, ratio_frame
 from multigpu_study.analysis.training import curves_frame, differences, reach_frame
 from multigpu_study.published import beside_records, load_published, published_value
 from multigpu_study.report.calculator import calculator
-from multigpu_study.report.explorer import explorable, explorer
+from multigpu_study.report.explorer import choosing, explorable, explorer
 from multigpu_study.stages.record import StageStore
 from multigpu_study.synchrony.protocol import PROTOCOLS
 from multigpu_study.synchrony.simulate import simulated_pace

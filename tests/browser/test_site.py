@@ -25,14 +25,8 @@ WIDTHS = (1400, 390)
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = os.environ.get("CHROMIUM") or next(
-        (
-            path
-            for name in ("chromium", "chromium-browser", "google-chrome")
-            if (path := shutil.which(name))
-        ),
-        None,
-    )
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     assert found, (
         "no Chromium is here: on Debian and Ubuntu, apt-get install chromium; or CHROMIUM=PATH"
     )
@@ -183,19 +177,35 @@ def test_the_explorer_filters_sorts_and_comes_back(page: Page) -> None:
     expect(count).to_have_text(every)
 
 
-def test_the_sliders_of_synchrony_move_their_picture(page: Page) -> None:
-    opened(page, SITE / "09-waiting.html")
-    slider = page.locator(".vega-bind input[type=range]").first
-    slider.scroll_into_view_if_needed()
-    drawing = page.locator(".vega-embed svg").first
-    before = drawing.inner_html()
-    slider.focus()
-    for key in ("End", "Home"):
-        slider.press(key)
-        page.wait_for_timeout(300)
-        if drawing.inner_html() != before:
-            return
-    pytest.fail("the picture is as it was")
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("05-models", "sspp"), ("04-all-reduce", "pps"), ("09-waiting", "ppr")],
+)
+def test_what_a_reader_chooses_is_drawn_and_told(page: Page, name: str, asked: str) -> None:
+    """By keyboard alone: each control (select, radio buttons, slider) changes picture and words."""
+    kinds = {"s": "select", "p": "input[type=radio]:checked", "r": "input[type=range]"}
+    opened(page, SITE / f"{name}.html")
+    box = page.locator("figure:has(.vega-bind)")
+    drawing, rows = box.locator("svg").first, box.locator(".vega-bind")
+    expect(drawing).to_have_attribute("role", "img")
+    expect(rows).to_have_count(len(asked))
+    assert re.search(r"; .+\d", drawing.get_attribute("aria-label") or ""), "values are told"
+    bounds = drawing.bounding_box()
+    assert bounds and bounds["x"] + bounds["width"] <= (page.viewport_size or {})["width"]
+    for row, kind in enumerate(asked):
+        words, picture = drawing.get_attribute("aria-label") or "", drawing.inner_html()
+        rows.nth(row).locator(kinds[kind]).press("ArrowDown")
+        expect(drawing).not_to_have_attribute("aria-label", words)
+        assert drawing.inner_html() != picture
+
+
+def test_a_choice_that_nobody_measured_says_so(page: Page) -> None:
+    opened(page, SITE / "05-models.html")
+    box = page.locator("figure:has(.vega-bind)")
+    expect(box.locator("[aria-live]")).to_have_text(re.compile(r"^\d+ values are drawn\.$"))
+    box.locator("select").first.select_option("dense network")
+    box.get_by_label("captured").check()
+    expect(box.locator("[aria-live]")).to_contain_text("Nothing was measured so")
 
 
 def test_the_search_finds_pages(page: Page) -> None:
@@ -218,12 +228,8 @@ def test_no_page_says_what_the_glossary_does_not() -> None:
     for path in SITE.glob("*.html"):
         if path.stem in ("claims", "glossary", "genindex", "search"):
             continue
-        whole = re.sub(
-            r"<(script|style|pre|code|table|cite|em)\b.*?</\1>",
-            " ",
-            path.read_text(),
-            flags=re.DOTALL,
-        )
+        left_out = r"<(script|style|pre|code|table|cite|em)\b.*?</\1>"
+        whole = re.sub(left_out, " ", path.read_text(), flags=re.DOTALL)
         text = html.unescape(re.sub(r"<[^>]+>", " ", whole))
         for sentence in quoted:
             text = text.replace(sentence, " ")

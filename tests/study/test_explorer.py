@@ -19,7 +19,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
-from multigpu_study.report.explorer import encoded, explorable, explorer, records_held
+from multigpu_study.report.explorer import choosing, encoded, explorable, explorer, records_held
 from tests.factory import make_record, plant
 from tests.refusals import refused
 
@@ -101,16 +101,9 @@ def test_a_link_leads_to_rows_or_a_record_and_its_command(
 
     def opened(query: str) -> tuple[str, str]:
         """What a browser makes of the page at this hash, and the text of the explorer's table."""
-        command = [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--virtual-time-budget=2000",
-            "--dump-dom",
-        ]
+        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
         found = subprocess.run(
-            [*command, f"{page.as_uri()}#{query}"],
+            [*command, "--virtual-time-budget=2000", f"{page.as_uri()}#{query}"],
             capture_output=True,
             text=True,
             timeout=100,
@@ -147,14 +140,8 @@ DATA = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 1 / 3], "name": ["a", "b",
 
 
 def test_everything_is_in_the_page() -> None:
-    chosen = alt.param(name="K", value=1, bind=alt.binding_range(min=1, max=3, step=1))
-    html = explorable(
-        alt.Chart(DATA).mark_bar().encode(x="x", y="y").add_params(chosen),
-        "bars",
-        "A < B",
-        "n = 1",
-        DATA,
-    ).html
+    chart = choosing(DATA, name=("of", "all", "all"), x=("at", 2)).mark_bar().encode(x="x", y="y")
+    html = explorable(chart, "bars", "A < B", "n = 1", DATA, link="model=a&devices=2").html
     spec, options = (
         json.loads(text)
         for text in re.search(r'vegaEmbed\("#bars-chart", (\{.*\}), (\{[^{}]*\})\)', html).groups()
@@ -162,9 +149,12 @@ def test_everything_is_in_the_page() -> None:
     assert [row["y"] for row in next(iter(spec["datasets"].values()))] == DATA[
         "y"
     ].tolist() and options["actions"] is False
-    assert (
-        spec["params"][0]["bind"]["max"] == 3 and 'id="bars-chart"' in html and "A &lt; B" in html
-    )
+    assert [(one["value"], one["bind"]["options"]) for one in spec["params"]] == [
+        ("all", ["all", "a", "b", "</script>"]),
+        (2, [1, 2, 3]),
+    ]
+    assert 'id="bars-chart"' in html and "A &lt; B" in html
+    assert "20-explorer.html#model=a&amp;devices=2" in html
     outside = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"<(script|link|img)", outside) and "import(" not in html, (
         "nothing is fetched"

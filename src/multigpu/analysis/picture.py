@@ -263,6 +263,8 @@ def drawn(
             ax.set_title(name)
             if narrow:
                 _broken(ax, bool(names))
+                if names and columns > 1 and number < len(groups) - 1:
+                    ax.set_xlabel("")  # its figures stand below the last axis alone
         for unused in grid[len(groups) :]:
             unused.remove()
         if key:

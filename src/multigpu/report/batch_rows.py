@@ -53,14 +53,9 @@ class BatchRow(Planned[Run]):
         """Of its files: another one where anything differs that is measured or shown, so that rows
         may be added, moved or left out.
         """
-        trace, compare = self.settings.trace, self.settings.compare
-        said = f"{self.run.digest} {self.launches} {trace} {compare}"
-        words = (
-            self.run.model,
-            self.run.placement,
-            f"x{self.run.devices}",
-            f"b{self.run.batch_size}",
-        )
+        run, trace, compare = self.run, self.settings.trace, self.settings.compare
+        said = f"{run.digest} {self.launches} {trace} {compare}"
+        words = (run.model, run.placement, f"x{run.devices}", f"b{run.batch_size}")
         readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:80]
         return f"{readable}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 

@@ -42,21 +42,18 @@ AGAIN = tuple(status for status in STATUSES if status != "ok")
 PRINTED: PluginRegistry[Callable[[Run], pd.DataFrame]] = PluginRegistry("printed", FunctionType)
 """What other packages add: what documents printed of a Run, a row a figure."""
 
+
+def _of_run(*names: str) -> dict[str, Any]:
+    return {name: Run.model_fields[name].annotation for name in names}
+
+
 PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
-    **{
-        name: Run.model_fields[name].annotation
-        for name in ("workload", "model", "placement", "framework")
-    },
+    **_of_run("workload", "model", "placement", "framework"),
     "device_type": Literal["auto", "cuda", "cpu"],
-    **{
-        name: Run.model_fields[name].annotation
-        for name in (
-            *("devices", "processes", "batch_size", "precision", "execution"),
-            *("recompute", "reshard", "micro_steps", "inputs"),
-        )
-    },
+    **_of_run("devices", "processes", "batch_size", "precision", "execution"),
+    **_of_run("recompute", "reshard", "micro_steps", "inputs"),
     "data": list[str] | None,
-    **{name: Run.model_fields[name].annotation for name in ("sequence_length", "timed_steps")},
+    **_of_run("sequence_length", "timed_steps"),
     "repeats": int | list[int],
     "trace": int | bool,
     "records": str | None,
@@ -151,16 +148,12 @@ def label(run: Run) -> str:
         "batch_size",
         "precision",
     )
-    others = {
-        name: value
+    others = [
+        f"{name}={','.join(value) if isinstance(value, tuple) else value}"
         for name, value in run.model_dump(exclude_defaults=True).items()
         if name not in said
-    }
-    words = {
-        name: ",".join(value) if isinstance(value, tuple) else value
-        for name, value in others.items()
-    }
-    return " ".join([run.label(), *(f"{name}={value}" for name, value in words.items())])
+    ]
+    return " ".join([run.label(), *others])
 
 
 @contextlib.contextmanager
@@ -276,11 +269,8 @@ def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
         found = where(read_study().everywhere, **same)
     else:
         found = pd.DataFrame(columns=["n"])
-    found = _there(
-        found[found["n"] > 0],
-        experiment,
-        "no committed Record has this model, placement and devices",
-    )
+    why = "no committed Record has this model, placement and devices"
+    found = _there(found[found["n"] > 0], experiment, why)
     names = [name for name in FIELDS if name not in LENGTH]
     values = found[names].astype(object).where(found[names].notna(), None)
     unlike = [[name for name in names if row[name] != asked[name]] for _, row in values.iterrows()]

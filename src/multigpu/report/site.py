@@ -277,24 +277,9 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
         if not changed_only:
             shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--builder",
-        "html",
-        "--quiet",
-        "--jobs",
-        "auto",
-        "--keep-going",
-    ]
-    command += [
-        *([] if changed_only else ["--fresh-env"]),
-        "--doctree-dir",
-        str(output.parent / "doctrees"),
-        str(source),
-        str(output),
-    ]
+    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--jobs", "auto"]
+    command += ["--keep-going", *([] if changed_only else ["--fresh-env"])]
+    command += ["--doctree-dir", str(output.parent / "doctrees"), str(source), str(output)]
     result = subprocess.run(command, capture_output=True, text=True)
     said = [
         line.replace(str(source) + "/", "").strip()

@@ -30,8 +30,8 @@ def levers(
     but how many steps were timed.
 
     points: of one machine. first: fields of where it begins, the most repeated such point.
-    changes: what a lever is called -> the fields that it changes. A lever without such a pair of
-    repeated points is left out, and the next one is compared with the row before it.
+    changes: what a lever is called -> the fields that it changes. A lever that is pulled already,
+    or without such a pair of repeated points, is left out; the next is beside the row before it.
     Returns the points' columns; lever; start (the rate of the row before, 0 for the first); gain
     with gain_low and gain_high (95%; NaN for the first); changed (names of the fields).
     """
@@ -43,7 +43,7 @@ def levers(
     found = [last.assign(lever=name, start=0.0, changed="")]
     for lever, fields in list(changes.items())[1:]:
         pair = versus(where(kept, **fields), last, but=[*fields, *LENGTH], name="gain").head(1)
-        if pair.empty:
+        if pair.empty or pair["keys"].iloc[0] == last["keys"].iloc[0]:
             continue
         last = kept[kept["keys"].eq(pair["keys"].iloc[0])].head(1)
         found.append(pair.assign(lever=lever, start=pair["base_rate"], changed=", ".join(fields)))

@@ -7,26 +7,28 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.estimate import WRITTEN, keys_in
 from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.limits import mfu_of
-from multigpu.analysis.picture import DIGITS, FONTS, csv_link
-from multigpu.analysis.show import Shown
+from multigpu.analysis.picture import DIGITS, FONTS, READ_OUT, csv_link
+from multigpu.analysis.points import Missing
+from multigpu.analysis.show import Shown, explorer_link, of_machines
+from multigpu.analysis.style import OTHERS
 from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
 from multigpu.records.store import Held, Store
 from multigpu.spec.run import Run
 from multigpu.writing import explaining
-
-if TYPE_CHECKING:
-    import altair as alt
 
 FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
 TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")
@@ -78,10 +80,9 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
     files: dict[str, int] = {}
 
     def place(held: Held) -> str:
-        if held.path.is_relative_to(paths.REPOSITORY):
-            path = held.path.relative_to(paths.REPOSITORY)
-        else:
-            path = held.path
+        path = held.path
+        if path.is_relative_to(paths.REPOSITORY):
+            path = path.relative_to(paths.REPOSITORY)
         member = "" if held.packed is None else f".{held.attempt}.json"
         return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
 
@@ -173,6 +174,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
 
 _INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
 LOOK: dict[str, Any] = {
+    "range": {"category": OTHERS},
     **{"background": None, "font": FONTS, "view": {"stroke": None}, "legend": _INK},
     "axis": {**_INK, "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
@@ -181,23 +183,46 @@ LOOK: dict[str, Any] = {
 HTML = macros_of("multigpu_study.report", "explorer.j2")
 
 
+def choosing(rows: pd.DataFrame, **asked: Sequence[Any]) -> alt.Chart:
+    """Return a chart of those rows that have what a reader chooses below it.
+    asked: column -> what stands before its values, the one it begins with, and where all can be
+        drawn at once the word for that. Missing: there is no row.
+    """
+    if rows.empty:
+        raise Missing("no row to draw")
+    chart = alt.Chart(rows)
+    for column, (words, first, *every) in asked.items():
+        values = [*every, *rows[column].unique().tolist()]
+        bind = alt.binding_radio if len(values) < 5 else alt.binding_select
+        chosen = alt.param(f"chosen_{column}", first, bind(options=values, name=f"{words} "))
+        alike = ", ".join([f"datum.{column}", *map(json.dumps, every)])
+        shown = f"indexof([{alike}], {chosen.name}) >= 0"
+        chart = chart.add_params(chosen).transform_filter(shown)
+    return chart
+
+
 def explorable(
-    chart: alt.TopLevelMixin, name: str, finding: str, caption: str, data: pd.DataFrame
+    chart: alt.TopLevelMixin,
+    name: str,
+    finding: str,
+    caption: str,
+    data: pd.DataFrame,
+    link: str = "",
 ) -> Shown:
     """The chart as one HTML element: its title (the finding), controls and drawing, a caption, and
-    its data one click away.
+    its data and its points in the explorer (their query is `link`) one click away.
     name: of its element, and of the CSV; a ValueError if it is no plain one.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
         raise ValueError(
             f"{name!r} is no name for a chart: use letters, digits and '-', a letter first"
         )
+    WRITTEN.update(keys_in(data))
+    records = explorer_link(of_machines(link, data), "Records")
     program = re.findall(
         r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL
     )[0]
     spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
-    # in a function of its own: the program's names are as short as those of other scripts of the
-    # page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
     drawn = json.dumps(spec).replace("</", "<\\/")
     figure = HTML(
@@ -207,6 +232,7 @@ def explorable(
         program=program,
         drawn=drawn,
         options=json.dumps(options),
-        caption=f"{escape(caption)}{csv_link(data, name)}",
+        most=READ_OUT,
+        caption=f"{escape(caption)}{csv_link(data, name)}{records}",
     )
     return Shown(f"{figure}\n")

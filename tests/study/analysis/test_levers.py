@@ -47,6 +47,9 @@ def test_a_step_changes_what_it_names_and_a_lever_without_a_pair_is_left_out() -
     assert list(rows["gain"])[1:] == pytest.approx([2, 1.9])
     assert list(rows["changed"]) == ["", "execution", "devices"]
     assert set(rows["batch_size"]) == {128}, "nothing else may differ"
+    again = {"graph": {"execution": "captured"}, "the graph once more": {"execution": "captured"}}
+    rows = levers(pooled(EAGER, GRAPH), BEGIN, {"as it is": {}} | again)
+    assert list(rows["lever"]) == ["as it is", "graph"], "a lever is pulled once"
 
 
 def test_a_single_run_is_no_end_of_a_lever() -> None:
