@@ -1,5 +1,5 @@
 """What a sweep on CPUs survives: a clock that is set, disks that fill or become read-only, the
-kernel's memory killer, a GPU that is gone after a restart, and a Keras job that is killed.
+kernel's memory killer, a GPU that is gone after a restart, and a Keras job or Snakemake killed.
 
     python benchmarks/faults_on_cpus.py --out data/faults/cpus.csv
 
@@ -233,8 +233,12 @@ def since_s(mark: Path, store: RecordStore) -> float:
 
 
 def tried(name: str) -> dict[str, object]:
-    """Let a sweep meet a fault of `FAULTS`: its row, less the conditions."""
-    fault = FAULTS[name]
+    """Let what measures meet a fault: its row, less the conditions."""
+    return KILLED[name]() if name in KILLED else swept(FAULTS[name])
+
+
+def swept(fault: Fault) -> dict[str, object]:
+    """Let a sweep meet a fault of `FAULTS`."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="multigpu-faults-")))
         if fault.disk:
@@ -306,6 +310,56 @@ def keras_killed() -> dict[str, object]:
 
 PROGRAMS = ("solo", "worker")
 
+BATCH = """
+- {workload: cnn, model: resnet_tiny, placement: [ddp, exp4], batch_size: 4, devices: 2,
+   device_type: cpu, warmup_steps: 2, timed_steps: 3, repeats: 2}
+"""
+"""Two rows of two Records each; Snakemake is killed once it has one of the second row's."""
+
+
+def snakemake_killed() -> dict[str, object]:
+    """Kill Snakemake with -9 in a batch's second row, unlock its folder and call it again."""
+    with tempfile.TemporaryDirectory(prefix="multigpu-faults-") as made:
+        folder = Path(made)
+        (folder / "points.yaml").write_text(BATCH)
+        workflow = ROOT / "workflow"
+        words = [sys.executable, "-m", "snakemake", "-s", str(workflow / "Snakefile")]
+        words += ["--directory", made, "--nocolor", "--profile", str(workflow / "profiles/local")]
+        words += ["--config", f"points={folder}/points.yaml", f"out={folder}/out"]
+        own = os.environ | {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "MULTIGPU_LOCK": f"{made}/lock"}
+        store, mark = RecordStore(folder / "out" / "records"), folder / "struck"
+
+        def files() -> dict[Path, bytes]:
+            return {path: path.read_bytes() for path in store.root.rglob("*.json.gz")}
+
+        with open(folder / "said", "w") as said:
+            started = subprocess.Popen(words, env=own, stdout=said, stderr=subprocess.STDOUT)
+        while started.poll() is None and len({one.key for one in store}) < 3:
+            time.sleep(0.2)
+        assert started.poll() is None, (folder / "said").read_text()[-2000:]
+        children = psutil.Process(started.pid).children(recursive=True)
+        mark.touch()
+        started.kill()
+        started.wait()
+        _, alive = psutil.wait_procs(children, timeout=30)
+        before = files()
+        subprocess.run([*words, "--unlock"], env=own, capture_output=True, check=True)
+        again = subprocess.run(words, env=own, capture_output=True, text=True)
+        whole = again.returncode == 0 and len({one.key for one in store}) == RUNS and not alive
+        after = files()
+        return {
+            "fault": "a killed Snakemake",
+            "status": "ok" if whole else "not all measured",
+            "reason": "" if whole else again.stderr[-200:].replace(made, "FOLDER"),
+            "calls": 2,
+            "recovered_s": since_s(mark, store),
+            "lost": sum(after.get(path) != content for path, content in before.items()),
+        }
+
+
+KILLED = {"a killed Keras job": keras_killed, "a killed Snakemake": snakemake_killed}
+"""Faults of what is no sweep of ours alone, which are planted each in its own way."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -317,9 +371,9 @@ def main() -> int:
         return sweep_once(asked.sweep)
     conditions = {"machine": this_machine().name, "commit": source_state()[0]}
     rows = []
-    for name in (*FAULTS, "a killed Keras job"):
+    for name in (*FAULTS, *KILLED):
         if asked.only in name:
-            rows.append((keras_killed() if "Keras" in name else tried(name)) | conditions)
+            rows.append(tried(name) | conditions)
             print(rows[-1], flush=True)
             if asked.out:
                 asked.out.parent.mkdir(parents=True, exist_ok=True)

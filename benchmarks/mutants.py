@@ -14,7 +14,9 @@ the tracked files.
 No mutants are those of `|` in annotations (no program reads them, or it does not begin), and what
 is no Python any more; others are drawn in their place. The table grows by a row a mutant, and the
 same command goes on from it; `--again survived` tries survivors anew, after a test was written. A
-row whose `reason` a reader has filled in ("equivalent: ...") is not tried again.
+row whose `reason` a reader has filled in ("equivalent: ...") is not tried again. Each row names the
+commit whose core it was drawn from. Rows of another commit count towards the number to draw and are
+never tried here; name another `--seed` than theirs, or much the same places are drawn.
 
     PYTHONPATH=WHERE python benchmarks/mutants.py --draw 400 --folder FOLDER --out mutants.csv
 """
@@ -68,6 +70,7 @@ FRESH_FILES = 2
 """Test files that are collected anew for a mutant of what importing runs."""
 
 FIELDS = (
+    "commit",
     "module",
     "line",
     "operator",
@@ -78,6 +81,7 @@ FIELDS = (
     "seconds",
     "reason",
 )
+KEY = ("commit", "module", "operator", "occurrence")
 
 
 def unread(path: Path) -> set[int]:
@@ -202,10 +206,16 @@ def statement_lines(path: Path, line: int) -> range:
     return min((span for span in spans[1:] if line in span), key=len, default=spans[0])
 
 
+def git(*words: str) -> str:
+    """Return what git says of this checkout."""
+    return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True).stdout.strip()
+
+
 def copied(tree: Path) -> None:
-    """Copy the tracked files of this checkout."""
-    listed = subprocess.run(["git", "ls-files"], cwd=HERE, capture_output=True, text=True)
-    for name in listed.stdout.splitlines():
+    """Copy the tracked files of this checkout, and write its commit beside them."""
+    tree.mkdir(parents=True)
+    (tree.parent / "commit").write_text(git("rev-parse", "--short=9", "HEAD"))
+    for name in git("ls-files").splitlines():
         if (HERE / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(HERE / name, tree / name)
@@ -228,16 +238,19 @@ def main() -> None:
     core = sorted({p for pattern in CORE for p in (tree / "src" / "multigpu").glob(pattern)})
     warm, fresh = Warm(tree, core, folder, arguments.limit_s), Fresh(tree)
     known = Map(folder, test_files(tree))
-    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    commit = (arguments.folder / "commit").read_text()
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
     if arguments.out.exists():
         with open(arguments.out, newline="") as file:
-            rows = {(r["module"], r["operator"], r["occurrence"]): r for r in csv.DictReader(file)}
-    valid = 0
-    for module, operator, occurrence, line in drawn_from(tree, arguments.draw, arguments.seed):
+            rows = {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
+    valid = sum(row["commit"] != commit for row in rows.values())
+    for module, operator, occurrence, line in drawn_from(
+        tree, arguments.draw - valid, arguments.seed
+    ):
         if valid == arguments.draw:
             break
         name = str(module.relative_to(tree))
-        own = (name, operator, str(occurrence))
+        own = (commit, name, operator, str(occurrence))
         done = rows.get(own)
         if done and (done["outcome"] != arguments.again or done["reason"]):
             valid += 1
@@ -250,11 +263,12 @@ def main() -> None:
         began = time.monotonic()
         outcome, by = tried(known, warm, fresh, name, line, (old, new), arguments)
         took_s = time.monotonic() - began
-        told = (name, line, operator, occurrence, changed(old, new), outcome, by, round(took_s, 1))
+        change = changed(old, new)
+        told = (commit, name, line, operator, occurrence, change, outcome, by, round(took_s, 1))
         rows[own] = dict(zip(FIELDS, [*map(str, told), ""], strict=True))
         part = arguments.out.with_suffix(".part")
         with open(part, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
+            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows.values())
         part.replace(arguments.out)

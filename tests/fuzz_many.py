@@ -8,7 +8,6 @@ ended with another code than 0, 1, 2 or 130; what it was is printed.
 """
 
 import argparse
-import contextlib
 import random
 import sys
 import tempfile
@@ -101,9 +100,7 @@ def main(words: Sequence[str] | None = None) -> int:
         tried = try_all()
         print(tried.told(what, began), flush=True)
         broken += tried.broken
-    print(*broken[:SHOWN], sep="\n", file=sys.stderr)
-    with contextlib.suppress(IndexError):
-        print(f"{len(broken)} broke, the first: {broken[0]}", file=sys.stderr)
+    print(*broken[:SHOWN], f"{len(broken)} broke", sep="\n", file=sys.stderr)
     return int(bool(broken))
 
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -18,6 +19,7 @@ from multigpu.analysis.words import named
 from multigpu_study.analysis import calculator
 from multigpu_study.claims import all_claims
 from tests.names import said
+from tests.study.test_questions import TODAY
 
 SITE = Path(os.environ.get("SITE", "build/html")).resolve()
 WIDTHS = (1400, 390)
@@ -217,6 +219,17 @@ def test_the_search_finds_pages(page: Page) -> None:
     )
     page.goto(f"{(SITE / 'search.html').as_uri()}?q=zzznothing", wait_until="load")
     expect(page.locator("#search-results li")).to_have_count(0)
+
+
+@TODAY
+def test_a_question_opens_at_its_section(page: Page, one: dict[str, Any]) -> None:
+    """The words of its thread stand there to be read, and not only in a notebook's source."""
+    place, _, anchor = one["section"].partition("#")
+    opened(page, SITE / f"{place}.html", f"#{anchor}")
+    section = page.locator(f"section[id='{anchor}']")
+    expect(section.locator(":is(h1, h2, h3, h4)").first).to_be_in_viewport()
+    text = section.inner_text().lower()
+    assert not [word for word in one["words"] if word.lower() not in text]
 
 
 def test_no_page_says_what_the_glossary_does_not() -> None:

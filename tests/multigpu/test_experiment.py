@@ -469,6 +469,17 @@ def test_a_row_gives_the_notebook_every_field_and_a_traced_row_is_its_untraced_o
     )
 
 
+def test_a_row_whose_page_cannot_be_made_is_done_and_says_why(
+    tmp_path: Path, counting: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where nbconvert is installed without its templates."""
+    monkeypatch.setattr("nbconvert.exporters.templateexporter.jupyter_path", lambda: [])
+    file, out = points(tmp_path, f"- {{{COMMON}, placement: ddp}}"), tmp_path / "out"
+    assert batch(file, out, progress=False) == 0
+    assert "html was not made: No template sub-directory" in capsys.readouterr().out
+    assert "1 done" in (out / "index.html").read_text()
+
+
 def test_what_cannot_be_read_of_a_row_is_done_again(tmp_path: Path, counting: Path) -> None:
     file, out = points(tmp_path, f"- {{{COMMON}, placement: ddp}}"), tmp_path / "out"
     assert batch(file, out, progress=False) == 0

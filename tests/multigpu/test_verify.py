@@ -363,7 +363,7 @@ BAD: dict[str, tuple[Callable[[Fields], object], str]] = {
 
 def two_records(folder: Path) -> tuple[RecordStore, Record, Path]:
     """Two healthy Records of two repeats, of which the second's file is to be spoiled."""
-    store, good = RecordStore(folder), make_record()
+    store, good = RecordStore(folder), make_record(measurement={"predicted_bytes": {"copied": 0}})
     plant(store, [good])
     return store, good, store.write(make_record(repeat=1))
 

@@ -61,15 +61,15 @@ def write_page(task: BatchRow, out: Path) -> None:
         if not source.is_file():
             page.unlink(missing_ok=True)
             continue
-        exporter = HTMLExporter(
-            template_name="basic",
-            exclude_input=True,
-            exclude_input_prompt=True,
-            exclude_output_prompt=True,
-        )
         executed = nbformat.read(source, as_version=4)
         executed.cells = list(_told(executed.cells))
         try:
+            exporter = HTMLExporter(
+                template_name="basic",
+                exclude_input=True,
+                exclude_input_prompt=True,
+                exclude_output_prompt=True,
+            )
             body, _ = exporter.from_notebook_node(executed)
         # an installation without nbconvert's templates: the notebook itself is there
         except (ValueError, TemplateNotFound) as error:

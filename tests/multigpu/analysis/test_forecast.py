@@ -142,6 +142,14 @@ def test_bands_hold_about_what_they_promise():
     assert 0.02 < np.median(wide) < 0.12, (
         "a band of 1% launches, extrapolated, is a few percent wide"
     )
+    shares = []
+    for one, found in zip(made_up[:30], held, strict=False):
+        fewer = replace(one, devices=one.devices[:-1], times_s=one.times_s[:-1])
+        residuals = launch_residuals(one.times_s)
+        row = forecast(fewer, [4], LINKS, residuals, draws=150).iloc[0]
+        fit, both = np.log([row.step_s_high / row.step_s_low, found.high_s / found.low_s]) / 3.92
+        shares.append(both**2 / (fit**2 + np.var(residuals) / 5))
+    assert np.mean(shares) == pytest.approx(1, abs=0.12), "a band's launches are not its fit's"
     assert launch_residuals([(1.0,), (np.e, np.e**3)]) == pytest.approx(
         [-np.sqrt(2), np.sqrt(2)]
     ), "the sample variance of 1 and 3 is 2"
@@ -333,15 +341,15 @@ def test_counts_beyond_what_is_fitted_are_moved_by_errors_of_the_fit(
     monkeypatch.setattr(
         Shape, "fit", lambda self, *given: (seen.append((self, given)), fit(self, *given))[1]
     )
-    for steps in ((5.0, 9.0, 8.0, 11.0), (5.0, 9.0)):
+    for steps in ((5.0, 9.0, 8.0, 11.0, 12.0), (5.0, 9.0)):
         seen.clear()
-        counts = (1, 2, 4, 8)[: len(steps)]
+        counts = (1, 2, 4, 8, 16)[: len(steps)]
         forecast(Points(counts, tuple((step,) for step in steps), RING), [16], LINKS, [0.0], 40)
         (shape, first), others = seen[0], [given[0] for _, given in seen[1:]]
-        missed = np.log(first[0] / shape.parts(*fit(shape, *first)).sum(axis=0)) * math.sqrt(2)
+        missed = np.log(first[0] / shape.parts(*fit(shape, *first)).sum(axis=0)) * math.sqrt(5 / 3)
         moved = np.abs(np.log(np.array(others) / first[0]))
         assert moved.shape == (40, len(steps))
-        expected = np.abs(missed) if len(steps) == 4 else [0.0]
+        expected = np.abs(missed) if len(steps) == 5 else [0.0]
         assert {*np.round(moved, 9).ravel()} == {*np.round(expected, 9)}
 
 

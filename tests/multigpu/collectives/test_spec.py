@@ -12,15 +12,10 @@ from multigpu.placements import find_placement, placements
 from multigpu.placements.resolve import semantics_of
 from multigpu.placements.row import Engine, Placement
 from multigpu.spec.rules.engines import refusal
+from tests.multigpu.runner.launched import IMAGES
 from tests.refusals import refused
 
-CNN = {
-    "workload": "cnn",
-    "model": "resnet_tiny",
-    "device_type": "cpu",
-    "devices": 4,
-    "batch_size": 4,
-}
+CNN = IMAGES | {"devices": 4}
 
 
 def test_ranges_grow_and_the_last_has_no_limit() -> None:

@@ -23,6 +23,7 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from tests.multigpu.equivalence.cases import answers, replica
+from tests.multigpu.runner.launched import IMAGES
 from tests.refusals import refused
 
 
@@ -222,16 +223,8 @@ def test_a_scaled_loss_waits_for_all_buckets() -> None:
 
 
 def make_run(precision: str = "fp16", devices: int = 2, **more: Any) -> Run:
-    common = {
-        "workload": "cnn",
-        "model": "resnet_tiny",
-        "device_type": "cpu",
-        "batch_size": 4,
-        "optimizer": "momentum",
-    }
-    return Run(
-        placement="replicated_allreduce", devices=devices, precision=precision, **common | more
-    )  # type: ignore[arg-type]
+    fields = IMAGES | {"optimizer": "momentum", "precision": precision} | more
+    return Run(placement="replicated_allreduce", devices=devices, **fields)
 
 
 def train(

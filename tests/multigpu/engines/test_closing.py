@@ -20,6 +20,7 @@ from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
 from multigpu.spec.run import Run
+from tests.multigpu.runner.launched import WORDS
 from tests.refusals import refused
 
 
@@ -58,15 +59,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
 
 
 def host_run(placement: str) -> Run:
-    return Run(
-        workload="nmt",
-        model="nmt_tiny",
-        placement=placement,
-        devices=1,
-        device_type="cpu",
-        batch_size=4,
-        sequence_length=5,
-    )
+    return Run(placement=placement, devices=1, **WORDS)
 
 
 def fail(*arguments: Any, **named: Any) -> Any:

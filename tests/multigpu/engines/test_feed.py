@@ -24,6 +24,7 @@ from multigpu.inputs.encoded import jpeg_folder, made_folder, normalised
 from multigpu.inputs.images import synthetic_images
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
+from tests.multigpu.runner.launched import IMAGES
 from tests.patience import PATIENCE_S
 from tests.refusals import refused
 
@@ -36,16 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(folder: Path, **more: object) -> Run:
-    common: dict[str, object] = {
-        "workload": "cnn",
-        "model": "resnet_tiny",
-        "placement": "ddp",
-        "device_type": "cpu",
-        "devices": 2,
-    }
-    return build_run(
-        **(common | {"batch_size": 4, "inputs": "jpeg_folder", "data": (str(folder),)} | more)
-    )
+    own = {"placement": "ddp", "devices": 2, "inputs": "jpeg_folder", "data": (str(folder),)}
+    return build_run(**IMAGES | own | more)
 
 
 def feed_of(run: Run, rank: int = 1) -> Feed:

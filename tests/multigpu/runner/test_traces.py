@@ -29,7 +29,7 @@ from multigpu.records.trace import StepTrace, TraceSummary
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from multigpu.spec.run import Run
-from tests.multigpu.runner.launched import PATHS, fault
+from tests.multigpu.runner.launched import PATHS, WORDS, fault
 
 DELAYED, SERVER, OVERLAPPED = range(3)
 DELAY_S, NOISE_S = 0.005, 0.0015
@@ -38,20 +38,8 @@ REPEATS = 8  # of the delayed Run: the calmest counts
 
 def traced_run(seed: int, placement: str, **more: object) -> Run:
     """A Run whose replicas' steps take some milliseconds; its seed names it."""
-    fields = {
-        "workload": "nmt",
-        "model": "nmt_tiny",
-        "device_type": "cpu",
-        "devices": 2,
-        "batch_size": 4,
-        "sequence_length": 6,
-        **more,
-    }
-    return Run(
-        placement=placement,
-        seed=seed,
-        **{"warmup_steps": 3, "timed_steps": 5, "traced_steps": 3, **fields},
-    )
+    steps = {"warmup_steps": 3, "timed_steps": 5, "traced_steps": 3}
+    return Run(placement=placement, seed=seed, devices=2, **WORDS | steps | more)
 
 
 RUNS = [

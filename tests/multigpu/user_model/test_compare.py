@@ -35,6 +35,7 @@ from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
 from tests.further import asked, but
+from tests.multigpu.user_model.standing import check_placements
 
 MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
@@ -103,20 +104,7 @@ def test_placements_of_a_users_model_equal_one_process_and_move_what_is_predicte
     result: Result,
 ) -> None:
     assert {ONE, *PLACEMENTS} <= set(result.names) and not result.failed
-    for name in result.names:
-        compared = result.equivalence(name)
-        assert compared is not None and compared.precision == "fp64" and compared.holds
-        assert compared.distance < 1e-9 or result.described.optimizer["name"] != "sgd"
-        causes = result.why_not_scaling(name)
-        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
-            1e3 * result[name].row["fed_step_s"]
-        )
-    for record in result.records:
-        assert (
-            record.measurement is not None
-            and record.measurement.moved_bytes == record.measurement.predicted_bytes
-        )
-        assert not [flag for flag in record.measurement.flags if "bytes" in flag]
+    check_placements(result, 1e-9 if result.described.optimizer["name"] == "sgd" else math.inf)
     assert result["ddp"].row["moved_bytes"] == 2 * 4 * description_of(result["ddp"].run).parameters
 
 

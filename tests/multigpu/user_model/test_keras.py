@@ -17,6 +17,7 @@ from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result
 from multigpu.workloads import description_of
 from tests.further import but
+from tests.multigpu.user_model.standing import check_placements
 from tests.multigpu.user_model.test_bad_jobs import refused
 from tests.refusals import cases_beside
 from tests.refusals import refused as told
@@ -60,23 +61,7 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
         and {ONE, "mirrored_nccl"} <= set(result.names)
         and not result.failed
     )
-    for name in result.names:
-        compared = result.equivalence(name)
-        assert (
-            compared is not None
-            and compared.precision == "fp64"
-            and compared.holds
-            and compared.distance < 1e-12
-        )
-        causes = result.why_not_scaling(name)
-        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
-            1e3 * result[name].row["fed_step_s"]
-        )
-    for record in result.records:
-        assert (
-            record.measurement is not None
-            and record.measurement.moved_bytes == record.measurement.predicted_bytes
-        )
+    check_placements(result, 1e-12)
     mirrored = result["mirrored_nccl"]
     assert mirrored.row["moved_bytes"] == 2 * 4 * description_of(mirrored.run).parameters
     assert {"conv2d.bias"} == set(result.described.flat)

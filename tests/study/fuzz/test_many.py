@@ -23,4 +23,4 @@ def test_what_breaks_is_told(
     monkeypatch.setattr(fuzz_many, "built_or_refused", broken)
     assert fuzz_many.main(["--fields", "2", "--lines", "1"]) == 1
     said = capsys.readouterr()
-    assert "2 broken" in said.out and "KeyError" in said.err and "2 broke, the first" in said.err
+    assert "2 broken" in said.out and "KeyError" in said.err and "2 broke\n" in said.err
