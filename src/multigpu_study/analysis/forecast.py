@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from multigpu.analysis.expected import KERNELS
-from multigpu.analysis.fields import CHANGES
+from multigpu.analysis.expected import OTHERS
 from multigpu.analysis.forecast import HeldOutCount, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT
 from multigpu.analysis.forecast_reduction import Demand, Links
@@ -25,7 +24,7 @@ def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
         return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)
     runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
-    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
+    others = ["digest", *OTHERS]
     told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(
         said.drop(columns="fields")
     )
