@@ -74,7 +74,7 @@ SENDING = (
     *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
     *("powersgd_rank", "top_k"),
 )
-"""How gradients travel and when they are applied, which replicas that send none have no say in."""
+"""Fields that say how gradients travel and when they update; independent replicas have none."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "machine": ("gpu", "cpu"),

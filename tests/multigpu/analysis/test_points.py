@@ -206,6 +206,10 @@ def test_scaling_names_its_baselines_and_one_what_is_missing() -> None:
         "of_independent": 0.1 / 0.98,
     }
     assert row[list(expected)].to_dict() == pytest.approx(expected, rel=1e-2)
+    alone = make_point([2e6], placement="independent", devices=2, execution="captured")
+    copied = make_point([1e6], devices=2, execution="captured", bucket_send="copied")
+    sent = one(scaling(points(frame_of([*alone, *copied]))), placement="ddp")
+    assert sent["of_independent"] == pytest.approx(0.5), "however gradients travel"
     refused("placement=exp1", one, TABLE, error=Missing, placement="exp1")
     refused("devices", one, TABLE, workload="nmt", placement="ddp")
     refused("150 GiB", one, TABLE, error=Missing, placement="exp2", devices=8, batch_size=256)

@@ -13,7 +13,7 @@ from multigpu import paths
 from multigpu.analysis.forecast import MOST, Points, forecast
 from multigpu.analysis.forecast_reduction import Demand, Links
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.merge_cost import KINDS, MergeCost, merge_costs, merged
+from multigpu.analysis.merge_cost import KINDS, MergeCost, kind_of, merge_costs, merged
 from multigpu.analysis.points import points
 from multigpu_study.analysis import forecast_accuracy, merge_cost
 from tests.scripts import load
@@ -86,6 +86,7 @@ def test_a_rate_is_told_with_the_band_of_its_form_and_a_lone_replica_loses_nothi
     assert rate.value == pytest.approx(4 * 64 / (0.1 + lost_s))
     assert rate.low == pytest.approx(4 * 64 / (0.11 + lost_s) / 1.25)
     assert rate.high == pytest.approx(4 * 64 / (0.09 + lost_s) / 0.9)
+    assert (kind_of("zero1"), kind_of("zero1", "copied_grouped")) == ("after", "beside")
     alone = merged(64, 4, (0.1, 0.1, 0.1), 0.0, "after", cost, "images/s")
     assert (alone.low, alone.value, alone.high) == pytest.approx((2560, 2560, 2560))
 

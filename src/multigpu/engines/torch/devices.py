@@ -46,7 +46,7 @@ def give_back_memory(cuda: bool) -> None:
 class Device:
     """Replica `rank`'s device under the settings of one Run."""
 
-    shared_bytes = 0  # that other devices reach (symmetric memory): no allocator counts them
+    shared_bytes = 0  # of symmetric memory, which PyTorch's allocator does not count
 
     def __init__(self, run: Run, rank: int, threads: int) -> None:
         self.run, self.rank = run, rank
@@ -95,7 +95,7 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def peak_memory_gib(self) -> float:
-        """Most memory allocated since the Run began, and shared; on a CPU its peak resident set."""
+        """Most memory held since the Run began, symmetric too; on a CPU the peak resident set."""
         if self.cuda:
             return (torch.cuda.max_memory_allocated(self.torch) + self.shared_bytes) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
