@@ -39,12 +39,15 @@ class Shown:
         return self.html
 
 
+def with_code(words: str) -> str:
+    """Write words as HTML; what stands in backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words, quote=False))
+
+
 def folded(summary: str, *parts: Shown) -> Shown:
     """Fold content away, one click from the reader; the summary's backticks are code."""
-    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
-    return Shown(
-        f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n"
-    )
+    inside = "".join(part.html for part in parts)
+    return Shown(f"<details><summary>{with_code(summary)}</summary>\n{inside}</details>\n")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -141,7 +144,7 @@ def table(
             )
         body.append(f"<tr>{''.join(map(_cell, texts, numeric))}</tr>")
     more = explorer_link(of_machines(link, rows), "All points behind it")
-    below = f'<p class="muted">{escape(note)}{more}</p>\n' if note or link else ""
+    below = f'<p class="muted">{with_code(note)}{more}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
     return Shown(
         f'{above}<div class="wide"><table'

@@ -228,7 +228,8 @@ def test_sources_list_every_record_of_what_was_written_once(
         monkeypatch.setattr(f"multigpu.analysis.{module}.WRITTEN", written)
     nmt, cnn = (where(POINTS, workload=name) for name in ("nmt", "cnn"))
     assert sources().html == "<p>No Record.</p>"
-    assert "images/s" in f"{estimate(cnn.iloc[0], 'rate'):rate}" and table(cnn.iloc[1:2], "rate")
+    assert "images/s" in f"{estimate(cnn.iloc[0], 'rate'):rate}"
+    assert "<code>ddp</code> &lt; 2" in table(cnn.iloc[1:2], "rate", note="`ddp` < 2").html
     html = sources(nmt).html
     keys = {key for own in [*nmt["keys"], *cnn["keys"].iloc[:2]] for key in own.split(", ")}
     assert f"page: {len(keys)}<" in html and all(
