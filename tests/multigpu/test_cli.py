@@ -269,16 +269,8 @@ def test_what_a_command_says(run) -> None:
 
 def test_none_is_the_value_of_a_field_that_is_left_out(run) -> None:
     planned = [entry.run for entry in find_grid("faster", [2]) if entry.run.execution == "captured"]
-    code, out, _ = run(
-        "measure",
-        "--grid",
-        "faster",
-        "--devices",
-        "2",
-        "--dry-run",
-        "execution=captured",
-        "bucket_send=none",
-    )
+    words = "measure --grid faster --devices 2 --dry-run execution=captured bucket_send=none"
+    code, out, _ = run(*words.split())
     without = {one.digest for one in planned if one.bucket_send is None}
     assert code == 0 and f" of {len(without)} Runs" in out and len(without) < len(planned)
 
@@ -341,13 +333,8 @@ def begun(state: str, process: psutil.Process) -> bool:
 def test_it_ends_with_one_sentence_and_leaves_nobody(
     state: str, number: int, tmp_path: Path
 ) -> None:
-    words = [
-        "--records",
-        str(tmp_path),
-        "measure",
-        *fields("devices=2", "timed_steps=100000"),
-        "--quiet",
-    ]
+    asked = fields("devices=2", "timed_steps=100000")
+    words = ["--records", str(tmp_path), "measure", *asked, "--quiet"]
     environment, pipe = os.environ | {"PYTHONPATH": PATHS}, subprocess.PIPE
     process = psutil.Popen(
         [sys.executable, "-m", "multigpu", *words],

@@ -14,8 +14,8 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import CHANGES
 from multigpu.analysis.forecast import PARAMETERS, forecast, held_out, widened, widening_of
-from multigpu.analysis.forecast_lines import NETWORK, lines_of, measured_links
-from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, reduction_seconds
+from multigpu.analysis.forecast_lines import NETWORK, demand_of_point, lines_of, measured_links
+from multigpu.analysis.forecast_reduction import Links, NoFormula, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.merge_cost import MergeCost, cost_of, kind_of, merged
 from multigpu.analysis.points import usual, where
@@ -23,7 +23,6 @@ from multigpu.analysis.query import measure_command, plainest, run_of
 from multigpu.analysis.read import Study, machines_of
 from multigpu.analysis.words import devices_text, joined, number, way_words
 from multigpu.build import build_run
-from multigpu.placements import find_placement
 from multigpu.spec.errors import Refused
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
@@ -202,9 +201,9 @@ def from_one_device(run: Run, every: pd.DataFrame, links: Links) -> Expected | N
     """Its step on one device, and what merging costs steps of its form (`merge_cost`). A batch in
     parts that was never measured takes as many steps of so small a batch.
     """
-    job = run.values_of(
-        "workload", "model", "inputs", "sequence_length", "precision", "framework", "execution"
-    )
+    job = run.values_of("workload", "model", "inputs", "precision", "framework", "execution")
+    if run.sequence_length is not None:  # otherwise the usual length, which points name
+        job["sequence_length"] = run.sequence_length
     alike = usual(where(every, **job, scaling="weak"))
     alike = alike[alike["n"] > 0]
     kernels = run.values_of(*KERNELS)
@@ -237,8 +236,8 @@ def _merged(
     """Return the rate of a Run whose replica takes `one_s` (middle, longest, shortest) for its
     units.
     """
-    variables = description_of(run).variables
-    demand = demand_of(find_placement(run.placement), variables, units * run.devices)
+    row = run.model_dump() | {"unit": unit, "wire_dtype": None}  # `merge_cost` knows 32 bits alone
+    demand = demand_of_point(row, units)
     merges = run.micro_steps or 1 if run.micro_sync == "each" else 1
     merge_s = merges * sum(reduction_seconds(demand, run.devices, links))
     kind = kind_of(run.placement, run.bucket_send)

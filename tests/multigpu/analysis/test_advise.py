@@ -34,7 +34,7 @@ from multigpu.analysis.fields import JOB, SAME
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
-from multigpu.analysis.points import points, usual, where
+from multigpu.analysis.points import as_it_comes, points, usual, where
 from multigpu.analysis.query import run_of, semantics
 from multigpu.analysis.read import Study, frames, machines_of, records_of
 from multigpu.build import build_run
@@ -377,6 +377,22 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
     assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
 
 
+def test_a_forecast_is_no_surer_than_the_repeats_that_it_rests_on() -> None:
+    job = {"model": "resnet50_v1.5", "placement": "ddp", "execution": "eager", "batch_size": 256}
+    found = expected(Study.of_runs(RUNS), job | {"devices": 8}, "4x-nvidia-h200")
+    known = STUDY[(STUDY["n"] > 2) & STUDY["devices"].isin([1, 2, 4])]
+    rates = as_it_comes(where(known, machine="4x-nvidia-h200", precision="bf16", **job))
+    assert found is not None and "1, 2 and 4 devices" in found.basis
+    assert found.rate.low / found.rate.value <= (rates["rate_low"] / rates["rate"]).min() + 1e-3
+
+
+def test_a_smaller_gpt_that_was_never_measured_may_be_as_fast_as_a_larger_one() -> None:
+    job = {"workload": "gpt", "batch_size": 8, "devices": 1, "execution": "captured"}
+    found = expected(Study.of_runs(RUNS), job | {"model": "gpt2_350m"}, "4x-nvidia-h200")
+    larger = where(STUDY, machine="4x-nvidia-h200", model="gpt2_774m", **job)
+    assert found is not None and found.rate.high > larger["rate"].max()
+
+
 def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
     assert (
         expected(Study.of_runs(RUNS), {"devices": 8})
@@ -444,21 +460,8 @@ def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_ea
 
 def test_a_forecast_of_a_grid_can_be_written_and_measured_as_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "more" / "forecast.csv"
-    assert (
-        main(
-            [
-                "measure",
-                "--grid",
-                "persistent",
-                "--devices",
-                "1",
-                "--forecast",
-                str(file),
-                "batch_size=384",
-            ]
-        )
-        == 0
-    )
+    words = ["measure", "--grid", "persistent", "--devices", "1", "batch_size=384", "--forecast"]
+    assert main([*words, str(file)]) == 0
     table = pd.read_csv(file)
     assert (
         len(table)

@@ -33,6 +33,7 @@ from multigpu.analysis.forecast_reduction import (
 )
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.laws import Empirical
+from multigpu.analysis.merge_cost import cost_of, kind_of, merged
 from multigpu.analysis.points import points
 from multigpu.build import build_run
 from multigpu.placements import find_placement
@@ -367,3 +368,20 @@ def test_a_batch_that_was_not_measured_takes_as_many_steps_as_one_that_was() -> 
         assert (found.rate.low, found.rate.high) == pytest.approx(ends)
         assert ("with a batch of 32" in found.basis) == (batch != 32)
     assert from_one_device(build_run(**job, placement="ddp", batch_size=15), table, LINKS) is None
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_forecast_sends_the_rows_that_one_replica_looks_up_in_one_table(devices: int) -> None:
+    """As the formula of measured points says it, whose cost of merging the forecast takes."""
+    job = {"workload": "nmt", "model": "nmt000", "precision": "bf16", "placement": "ps_gpu0"}
+    table = points(frame_of(make_point([1000.0, 1010.0, 990.0], devices=1, batch_size=32, **job)))
+    found = from_one_device(build_run(**job, batch_size=32, devices=devices), table, LINKS)
+    one = table.iloc[0].to_dict()
+    words = one["rate"] * one["step_time_s"]
+    merge_s = sum(reduction_seconds(of_records.demand_of_point(one, words), devices, LINKS))
+    step_s, cost = (
+        one["step_time_s"],
+        cost_of("eager", "per_device", one["jitter_s"] / one["step_time_s"]),
+    )
+    told = merged(words, devices, (step_s,) * 3, merge_s, kind_of("ps_gpu0", None), cost, "words/s")
+    assert found is not None and found.rate.value == pytest.approx(told.value)

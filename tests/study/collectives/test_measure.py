@@ -208,22 +208,8 @@ def test_bad_words_end_with_one_sentence(
         assert main([*words, "--out", str(tmp_path)]) == 2
         error = capsys.readouterr().err
         assert sentence in error and error.count("\n") == 1
-    assert (
-        main(
-            [
-                "--device-type",
-                "cpu",
-                "--sizes",
-                "1K",
-                "--methods",
-                "ring,gloo",
-                "--devices",
-                "2,4",
-                "--dry-run",
-            ]
-        )
-        == 0
-    )
+    words = "--device-type cpu --sizes 1K --methods ring,gloo --devices 2,4 --dry-run"
+    assert main(words.split()) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{m} 1 KiB x{p} fp32 eager" for p in (2, 4) for m in ("ring", "gloo")
     ]

@@ -125,21 +125,8 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
             for point in affordable(planned, known_here(points(planned), store, retry), 1e6)
         ] == [one.run for one in wanted]
     for budget, retry, count in ((14, [], 3), (14, ["--retry", "failed"], 3), (1, [], 0)):
-        assert (
-            main(
-                [
-                    "--grid",
-                    "training_cpu",
-                    "--folder",
-                    str(tmp_path),
-                    "--budget-s",
-                    str(budget),
-                    *retry,
-                    "--dry-run",
-                ]
-            )
-            == 0
-        )
+        words = f"--grid training_cpu --budget-s {budget} --dry-run --folder".split()
+        assert main([*words, str(tmp_path), *retry]) == 0
         out = capsys.readouterr().out
         assert (
             out.startswith(f"{count} runs to train; at most about 0 minutes\n")
