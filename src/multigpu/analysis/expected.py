@@ -294,9 +294,12 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     units = run.batch_size * float(
         (akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median()
     )
-    one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp(
-        [0.0, slower, faster]
-    )
+    least = least_s[getattr(run, known)]
+    if known == "workload":  # a larger model's step is no floor of a smaller one's
+        smaller = ones["units"] / ones["timed_steps"] / ones["bound"] <= units / ceiling
+        least = where(ones[smaller], workload=run.workload)["step_time_s"].min()
+    floor_s = np.fmax(least, launched["step_time_s"].min())
+    one_s = max(units / (share * ceiling), float(floor_s)) * np.exp([0.0, slower, faster])
     cost = cost_of(run.execution, run.processes)
     rate = _merged(run, units, tuple(one_s), links, cost, description_of(run).unit)
     basis = (

@@ -386,11 +386,18 @@ def test_a_forecast_is_no_surer_than_the_repeats_that_it_rests_on() -> None:
     assert found.rate.low / found.rate.value <= (rates["rate_low"] / rates["rate"]).min() + 1e-3
 
 
-def test_a_smaller_gpt_that_was_never_measured_may_be_as_fast_as_a_larger_one() -> None:
-    job = {"workload": "gpt", "batch_size": 8, "devices": 1, "execution": "captured"}
-    found = expected(Study.of_runs(RUNS), job | {"model": "gpt2_350m"}, "4x-nvidia-h200")
-    larger = where(STUDY, machine="4x-nvidia-h200", model="gpt2_774m", **job)
-    assert found is not None and found.rate.high > larger["rate"].max()
+def test_a_larger_model_s_step_is_no_floor_of_a_smaller_one_s() -> None:
+    """Twice the batch of a tiny model takes as long: the shortest step that is launched so."""
+    study, machine = Study.of_runs(RUNS), "4x-nvidia-h200"
+    job = {"workload": "gpt", "devices": 1, "execution": "captured"}
+    tiny, twice, smaller = (
+        expected(study, job | {"model": model, "batch_size": batch}, machine)
+        for model, batch in (("gpt_tiny", 8), ("gpt_tiny", 16), ("gpt2_350m", 8))
+    )
+    larger = where(STUDY, machine=machine, model="gpt2_774m", batch_size=8, **job)["rate"].max()
+    assert tiny is not None and twice is not None and smaller is not None
+    assert smaller.rate.value > 1.1 * larger and tiny.rate.value > 10 * larger
+    assert twice.rate.value == pytest.approx(2 * tiny.rate.value)
 
 
 def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
