@@ -42,8 +42,8 @@ def sections(page: str) -> dict[str, str]:
 
 def test_they_are_counted_and_what_is_not_measured_too() -> None:
     assert [one["number"] for one in QUESTIONS] == list(range(21, 46))
-    left = {one["number"] for one in QUESTIONS if {"measure", "measure_script"} & set(one)}
-    assert left <= {30, 35, 41}, left
+    left = {one["number"] for one in QUESTIONS if "measure" in one}
+    assert left <= {30, 41}, left
 
 
 @TODAY
@@ -52,7 +52,7 @@ def test_its_section_has_the_words_of_the_thread(one: dict[str, Any]) -> None:
     assert anchor in sections(page), sorted(sections(page))
     text = sections(page)[anchor].lower()
     assert not [word for word in one["words"] if word.lower() not in text]
-    if script := one.get("script") or one.get("measure_script"):
+    if script := one.get("script"):
         assert (paths.REPOSITORY / script).is_file()
 
 
@@ -100,7 +100,7 @@ def test_its_figure_is_of_records_or_of_a_table(one: dict[str, Any]) -> None:
     else:
         text = sections(one["section"].partition("#")[0])[one["section"].partition("#")[2]]
         measured = re.search(r"estimate\(|table\(|hangs|require\(|\$ python -m multigpu", text)
-        assert measured or one.get("measure_script"), "neither a figure nor what would measure it"
+        assert measured, "neither a figure nor what would measure it"
 
 
 def test_what_a_table_says_of_n_against_two_halves_is_what_must_be() -> None:
