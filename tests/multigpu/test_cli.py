@@ -30,6 +30,7 @@ from tests.multigpu.analysis.planted import trace_of
 from tests.multigpu.collectives.planted import study as all_reduces
 from tests.multigpu.runner.launched import PATHS
 from tests.patience import PATIENCE_S
+from tests.refusals import cases_beside
 
 FIELDS = [  # of the tiny Run, changed, and what is said
     (["devices=0"], ["devices", "0", "1"]),
@@ -56,64 +57,14 @@ DATA = [
     ),
 ]
 GIVEN = [
-    ("measure --grid grid_of_dreams", ["unknown grid 'grid_of_dreams'", "headline"]),
-    ("measure --grid {here}/none.yaml", ["{here}/none.yaml cannot be read: No such file"]),
-    (f"page {PAGE} {{here}}/out.ipynb measur=none", ["unknown parameter 'measur'"]),
-    (f"page {PAGE} {{here}}/out.ipynb measure", ["are not of the form name=value"]),
-    ("page {here}/list.json {here}/out.ipynb", ["{here}/list.json is no notebook"]),
-    ("page {here}/none.ipynb {here}/out.ipynb", ["{here}/none.ipynb cannot be read: No such file"]),
-    ("report --only=", ["an empty name was given"]),
-    ("report --only 77-none", ["'77-none' names no page: choose one of 00-front"]),
-    ("report --parameters {here}/nul.yaml", ["nul.yaml: records = 'a\\x00b' holds a NUL"]),
+    (words.replace("{page}", str(PAGE)), said.replace("\\n", "\n").split(" | "))
+    for words, said in cases_beside(__file__, "refused_commands.csv")
+]
+GIVEN += [
+    ("records --export {here}/" + "x" * 300 + ".csv", ["x" * 300]),
     (
         "report --parameters {here}/a\0b",
         ["/a\\x00b' cannot be read: no name of a file holds a NUL"],
-    ),
-    *(
-        (f"{words} --records {{here}}/runs", ["takes no --records: "])
-        for words in ("batch points.yaml --out out", "compare a.py:job", "page a.ipynb b.ipynb")
-    ),
-    ("batch {here}/none.yaml --out {here}/out --row name", ["none.yaml cannot be read"]),
-    ("batch {here}/points.yaml --out {here}/out --row name", ["has no row 'name'"]),
-    ("batch {here}/points.yaml --out {here}/points.yaml", ["cannot be written"]),
-    ("measure --grid cpu_study --devices 1,none", ["'none'", "positive integer"]),
-    ("measure --grid cpu_study model=nmt_tiny", ["no Run of the grid", "model=nmt_tiny"]),
-    ("measure --grid cpu_study,none", ["unknown grid 'none'", "cpu_study", "joined by commas"]),
-    (
-        "measure --dry-run workload=nmt placement=ddp batch_size=4",
-        ["multigpu: model has no value: give it one\n"],
-    ),
-    (
-        "measure --grid cpu_study --retry fialed --dry-run",
-        ["invalid choice: 'fialed'", "out_of_memory", "'ok'"],
-    ),
-    ("measure --share --nnodes 2 --rendezvous here", ["cannot be used with several hosts"]),
-    ("measure --share --traces profiles", ["--traces watches Runs"]),
-    # (as root, permissions would not stop us)
-    ("--records {here}/blocked/runs measure", ["{here}/blocked", "cannot be written"]),
-    ("records colour=red", ["'colour=red'"]),
-    ("records --pack placement=ddp", ["--pack packs every Record that is loose"]),
-    ("records --export {here}/out.docx", ["docx"]),
-    ("records --export {here}/" + "x" * 300 + ".csv", ["x" * 300]),
-    ("explain workload=nmt batch_size=none", ["batch_size = 'none': an integer is needed"]),
-    ("advise workload=nmt execution=fast", ["compiled"]),
-    ("doctor --devices 3", ["unrecognized arguments: --devices 3"]),
-    *((f"{name} --grid=", ["an empty name was given"]) for name in ("measure", "train", "study")),
-    *(
-        (f"measure --timeout={bad}", [f"{bad!r} is no span of time: give seconds, above 0"])
-        for bad in ("0", "1e12", "nan", "soon")
-    ),
-    *(
-        (f"{name} --budget-s=0", ["'0' is no span of time: give seconds, above 0"])
-        for name in ("measure", "train")
-    ),
-    *(
-        (f"{name} 0", ["'0' is not a whole number from 1 to"])
-        for name in ("measure --repeats", "advise --limit")
-    ),
-    *(
-        (f"--records {{here}}/typo {rest}", ["{here}/typo: there is no such folder\n"])
-        for rest in ("records", "explain key")
     ),
 ]
 REFUSED = [
