@@ -14,86 +14,16 @@ from multigpu.spec.run import Run
 from multigpu.workloads import workloads
 from tests.installed import DEEPCONN
 from tests.multigpu.workloads.helpers import filled, gradients, labelled, rated, sentences, tokens
+from tests.refusals import cases_beside
 
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
-FAMILIES = tuple(
-    f"{family}_tiny"
-    for family in (
-        "alexnet",
-        "alexnet_cifar",
-        "overfeat",
-        "vgg",
-        "googlenet",
-        "inception3",
-        "inception4",
-        "densenet",
-    )
-)
-# each kind of layer and each activation, which are written once whatever the size; none has dropout
-STACKS = ("mlp_tiny", "stack_dense", "stack_convolution_tiny", "stack_recurrent_tiny")
+COLUMNS = ("model", "precision", "recurrence", "lengths", "as_on_gpus")
 CASES: dict[str, dict[str, Any]] = {
-    # float64 where TensorFlow's kernels have it; its CPU kernel for whole sequences knows float32
-    # only
-    "nmt stepwise, equal lengths": {
-        "model": "nmt_tiny",
-        "recurrence": "stepwise",
-        "lengths": EVEN,
-        "precision": "fp64",
-    },
-    "nmt stepwise, ragged": {
-        "model": "nmt_tiny",
-        "recurrence": "stepwise",
-        "lengths": RAGGED,
-        "precision": "fp64",
-    },
-    "nmt fused, equal lengths": {
-        "model": "nmt_tiny",
-        "recurrence": "fused",
-        "lengths": EVEN,
-        "precision": "fp32",
-    },
-    "nmt fused, ragged": {
-        "model": "nmt_tiny",
-        "recurrence": "fused",
-        "lengths": RAGGED,
-        "precision": "fp32",
-    },
-    "resnet, every kind of block": {"model": "resnet_tiny", "precision": "fp64"},
-    "resnet, fused batch norm": {"model": "resnet_tiny", "precision": "fp32"},
-    "resnet for CIFAR": {"model": "resnet_small", "precision": "fp64"},
-    # one of every other family; dropout, which no twin can share, is left out of the tiny models
-    **{
-        model: {"model": model, "precision": "fp64"}
-        for model in (*FAMILIES, *("deepconn_tiny",)[:DEEPCONN], *STACKS)
-    },
-    # where a bias of keys moves nothing: whatever it adds to a query's scores, it adds to all
-    "gpt": {"model": "gpt_tiny", "precision": "fp64"},
-    "stack_recurrent_tiny fused": {
-        "model": "stack_recurrent_tiny",
-        "recurrence": "fused",
-        "precision": "fp32",
-    },
-    # as on GPUs: what is handed to cuDNN's recurrence, its manual written out; and images with
-    # channels first
-    "nmt as on GPUs": {
-        "model": "nmt_tiny",
-        "recurrence": "fused",
-        "lengths": EVEN,
-        "precision": "fp64",
-        "as_on_gpus": True,
-    },
-    "stack_recurrent_tiny as on GPUs": {
-        "model": "stack_recurrent_tiny",
-        "recurrence": "fused",
-        "precision": "fp64",
-        "as_on_gpus": True,
-    },
-    "stack_convolution_tiny as on GPUs": {
-        "model": "stack_convolution_tiny",
-        "precision": "fp32",
-        "as_on_gpus": True,
-    },
+    name: {column: given for column, given in zip(COLUMNS, fields, strict=True) if given}
+    for name, *fields, _ in cases_beside(__file__, "twins.csv")
+    if DEEPCONN or name != "deepconn_tiny"
 }
+LENGTHS = {None: None, "even": EVEN, "ragged": RAGGED}
 TOLERANCE = {"fp64": 1e-6, "fp32": 1e-4}
 Arrays = dict[str, np.ndarray]
 
@@ -167,7 +97,7 @@ def in_tensorflow(
     from multigpu.engines.tensorflow.variables import from_stored, to_stored
     from multigpu.workloads.tensorflow_module import Form
 
-    model, as_on_gpus = described(fields["model"]), fields.get("as_on_gpus", False)
+    model, as_on_gpus = described(fields["model"]), "as_on_gpus" in fields
     common = {
         "placement": "independent",
         "framework": "tensorflow",
@@ -187,7 +117,7 @@ def in_tensorflow(
         as_on_gpus,
         dtype,
         dtype,
-        fields.get("lengths") == EVEN,
+        fields.get("lengths") == "even",
         False,
         run.layout,
         run.recurrence or "fused",
@@ -217,7 +147,7 @@ def in_tensorflow(
 def test_twins_agree(name: str, tf: Any) -> None:
     fields, tolerance = CASES[name], TOLERANCE[CASES[name]["precision"]]
     model = described(fields["model"])
-    module, batch = filled(model), batch_of(model, fields.get("lengths"))
+    module, batch = filled(model), batch_of(model, LENGTHS[fields.get("lengths")])
     loss = module(batch)
     expected = {
         v.name: gradient.numpy()
