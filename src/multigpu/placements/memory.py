@@ -118,7 +118,7 @@ def needed(run: Run, model: Model) -> StepNeeds:
     placement, item = find_placement(run.placement), item_bytes(run)
     every = [kept_on(run, model, rank) for rank in range(run.devices)]
     kept = max(every, key=lambda one: one.total)
-    gradients, made = _gradients(run, model, kept)
+    gradients, made = gradients_of_step(run, model, kept)
     held = kept.total - kept.gradients + gradients
     largest = max(map(sum, _buckets(run, model)))
     updating = _updating(run, model)
@@ -146,7 +146,7 @@ def needed(run: Run, model: Model) -> StepNeeds:
     return StepNeeds(held + gathered, made, max(updating, 4 * rest - gathered), building)
 
 
-def _gradients(run: Run, model: Model, kept: DeviceBytes) -> tuple[int, int]:
+def gradients_of_step(run: Run, model: Model, kept: DeviceBytes) -> tuple[int, int]:
     """Return the bytes of gradients that are there beside all activations, and of those that
     backward makes while it frees these.
     """
