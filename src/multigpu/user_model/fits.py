@@ -151,7 +151,8 @@ def fits(
     Returns:
         A row a placement, recomputation and micro-steps, the least first: peak_gib at the job's
         batch, kept_gib of it whatever the batch, largest_batch of a device (0: none fits), fits.
-        Captured steps need as much, compiled ones no more. Kernels' own workspaces come on top.
+        Captured steps need as much (those of `wrap` keep all gradients, too), compiled ones no
+        more. Kernels' own workspaces come on top.
 
     Raises:
         JobError: the job cannot be trained, or is none of PyTorch. ValueError: no GPU is here and

@@ -16,17 +16,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import multigpu
-from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.placements.memory import StepNeeds, needed
 from multigpu.spec.errors import JobError
-from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.fits import GIB, StepMemory, fits
 from multigpu.user_model.per_batch import PerBatch, lines_of, per_batch, through
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.structure import put_together, taken_apart
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
+from tests.multigpu.placements.test_kept import model_of, run_of
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -272,17 +271,13 @@ STEPS = {
 
 def forecast(job: Job, placement: str, more: int = 0) -> StepMemory:
     """What a step of a job under a placement needs of one device. more: arrays of an update."""
-    named = own_module(job).named_parameters()
-    variables = tuple(
-        Variable(name, tuple(each.shape), "dense", Init("constant", 0.0)) for name, each in named
-    )
-    model = Model("made_up", "cnn", "samples", variables, Optimizer("adamw", 0.1), 1.0, 1.0, None)
-    fields = {"workload": "cnn", "model": "resnet_tiny", "batch_size": 4, "optimizer": "adam"}
-    found = needed(build_run(placement=placement, **fields), model)
-    size = sum(4 * variable.elements for variable in variables)
+    named = dict(own_module(job).named_parameters())
+    model = model_of("samples", **{name: tuple(each.shape) for name, each in named.items()})
+    size = more * sum(each.nbytes for each in named.values())
     lines = activations_of(job, "fp32")
     assert lines is not None
-    return StepMemory(placement, False, 1, replace(found, updating=more * size), lines)
+    found = replace(needed(run_of(placement, 1), model), updating=size)
+    return StepMemory(placement, False, 1, found, lines)
 
 
 @pytest.mark.parametrize("name", STEPS)
