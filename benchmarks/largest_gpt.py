@@ -3,13 +3,15 @@
 torchrun --nproc-per-node 2 benchmarks/largest_gpt.py --out data/benchmarks/largest_gpt.csv
 
 What a step adds is linear in the number of blocks, so two small depths are followed as `fits` does;
-what is kept follows from the placement's row. The depth at which both reach the memory that the
-device reports is the largest one. Three steps of it shall
-train, and of a tenth more blocks none. A row a depth: the forecast, the peak, what came of it.
+what is held and made beside it follows from the placement's row. The depth at which all reach the
+memory that the device reports is the largest one. Three steps of it shall give finite losses, and
+one with a tenth more blocks shall run out of memory. A row a depth: the forecast, the peak, what
+came of it; where it is not as forecast, a line says so, and the script ends with 1.
 """
 
 import argparse
 import csv
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from wrapped_gpt import DEVICE, GPT, HEAD, LENGTH, RANK, RANKS, WORDS, optimizer
 import multigpu
 from multigpu import wrap
 from multigpu.build import build_run
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import StepNeeds, needed
 from multigpu.user_model.activations import activations_of
 from multigpu.user_model.fits import CONTEXT_BYTES, GIB
 from multigpu.workloads.gpt.description import MODELS, GptConfig, describe
@@ -54,32 +56,50 @@ def loss(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
 
 
-def activations(width: int, rows: int) -> tuple[float, float]:
-    """Bytes that a step adds without any block, and with each block more."""
-    found = []
-    for layers in SHALLOW:
-        job = multigpu.Job(
-            partial(Logits, layers, width),
-            batch,
-            loss,
-            multigpu.AdamW(3e-4),
-            batch_size=max(rows, 4),  # two and four sequences are followed
-            precision="bf16",
-        )
-        followed = activations_of(job, "bf16", False)
-        assert followed is not None
-        found.append(followed.of(rows))
-    each = (found[1] - found[0]) / (SHALLOW[1] - SHALLOW[0])
-    return found[0] - SHALLOW[0] * each, each
+def followed(layers: int, width: int, rows: int, made: int) -> tuple[float, float]:
+    """Bytes that a step of so many blocks adds at most: beside no gradient, when backward begins,
+    and beside all that it makes, when it ends.
+    """
+    job = multigpu.Job(
+        partial(Logits, layers, width),
+        batch,
+        loss,
+        multigpu.AdamW(3e-4),
+        batch_size=max(rows, 4),  # two and four sequences are followed
+        precision="bf16",
+    )
+    found = activations_of(job, "bf16", False)
+    assert found is not None
+    beside = found.fixed + found.each * rows + found.made * made
+    late = found.made > found.made.max() / 2
+    return float(beside[~late].max()), float(beside[late].max()) - made
 
 
-def kept(layers: int, width: int, placement: str, ranks: int) -> int:
-    """Bytes of variables, gradients and states that the fullest device keeps."""
+def needs(layers: int, width: int, placement: str, ranks: int) -> StepNeeds:
+    """What the fullest device needs whatever the batch."""
     model = describe(
         "largest", GptConfig(layers, width, width // HEAD), MODELS["gpt2_124m"].optimizer
     )
     job = {"workload": "gpt", "model": "gpt2_124m", "precision": "bf16", "batch_size": 1}
-    return most_kept(build_run(**job, placement=placement, devices=ranks), model)
+    return needed(build_run(**job, placement=placement, devices=ranks), model)
+
+
+def forecast(width: int, rows: int, placement: str, ranks: int) -> Callable[[int], float]:
+    """Return the function from a number of blocks to the bytes that its step needs."""
+    shallow, deeper = (
+        followed(layers, width, rows, needs(layers, width, placement, ranks).made)
+        for layers in SHALLOW
+    )
+
+    def needed_by(layers: int) -> float:
+        blocks = (layers - SHALLOW[0]) / (SHALLOW[1] - SHALLOW[0])
+        begin, end = (
+            low + blocks * (high - low) for low, high in zip(shallow, deeper, strict=True)
+        )
+        found = needs(layers, width, placement, ranks)
+        return max(found.held + max(begin, found.made + end), found.least)
+
+    return needed_by
 
 
 def largest_depth(needed: Callable[[int], float], room: float) -> int:
@@ -91,7 +111,7 @@ def largest_depth(needed: Callable[[int], float], room: float) -> int:
 
 
 def train(layers: int, width: int, rows: int, placement: str) -> str:
-    """Three steps; "trained", or what was in the way."""
+    """Three steps; "trained" where each loss is finite, or what was in the way."""
     try:
         torch.manual_seed(0)
         with DEVICE:
@@ -102,7 +122,21 @@ def train(layers: int, width: int, rows: int, placement: str) -> str:
         torch.cuda.synchronize()
     except torch.OutOfMemoryError:
         return "out of memory"
-    return "trained" if losses[-1] < losses[0] else f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
+    return outcome_of(losses)
+
+
+def outcome_of(losses: list[float]) -> str:
+    """Say what three steps came to; a loss may rise in so few."""
+    return "trained" if all(map(math.isfinite, losses)) else f"losses {losses}"
+
+
+def against_forecast(larger: bool, outcome: str) -> str:
+    """Say where an outcome is not what the forecast says; "" where it is."""
+    if larger and outcome != "out of memory":
+        return f"The one a tenth larger should not fit, and ended so: {outcome}."
+    if not larger and outcome != "trained":
+        return f"The one that should fit did not train: {outcome}."
+    return ""
 
 
 def main() -> None:
@@ -119,31 +153,29 @@ def main() -> None:
     ranks = 2 if told.forecast else RANKS
     placement = "fsdp2" if ranks > 1 else "one"
     has = 141e9 if told.forecast else torch.cuda.mem_get_info(DEVICE)[1]
-    base, each = activations(told.width, told.rows)
-    row_of = "fsdp2" if ranks > 1 else "ddp"
-
-    def needed(layers: int) -> float:
-        return base + each * layers + kept(layers, told.width, row_of, ranks)
-
-    layers = largest_depth(needed, has - CONTEXT_BYTES)
+    # alone, `wrap` keeps no bucket: its gradients are those of an independent replica
+    row_of = "fsdp2" if ranks > 1 else "independent"
+    needed_by = forecast(told.width, told.rows, row_of, ranks)
+    layers = largest_depth(needed_by, has - CONTEXT_BYTES)
     layers = -(-11 * layers // 10) if told.larger else layers
     row = {"gpus": ranks, "placement": placement, "width": told.width, "sequences": told.rows}
     row |= {"blocks": layers, "of": "a tenth larger" if told.larger else "forecast to fit"}
-    row |= {"forecast_gib": round(needed(layers) / GIB, 1), "has_gib": round(has / GIB, 1)}
+    row |= {"forecast_gib": round(needed_by(layers) / GIB, 1), "has_gib": round(has / GIB, 1)}
     row["parameters"] = layers * 12 * told.width**2 + (WORDS + LENGTH) * told.width
     if not told.forecast:
         row["outcome"] = train(layers, told.width, told.rows, placement)
         row["peak_gib"] = round(torch.cuda.max_memory_allocated(DEVICE) / GIB, 1)
         row |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    wrong = "" if told.forecast else against_forecast(told.larger, str(row["outcome"]))
     if RANK == 0:
-        print(row, flush=True)
+        print(row, wrong, sep="\n", flush=True)
         if told.out:
             with told.out.open("a", newline="", encoding="utf8") as file:
                 writer = csv.DictWriter(file, list(row))
                 if not file.tell():
                     writer.writeheader()
                 writer.writerow(row)
-    os._exit(0)  # a rank without memory may not wait for others
+    os._exit(bool(wrong))  # a rank without memory may not wait for others
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from multigpu.analysis.points import where
 from multigpu.analysis.query import run_of
 from multigpu.analysis.read import frames
 from multigpu.placements import find_placement
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import needed
 from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu_study.analysis.calculator import FORMS, TABLE, calculate, of_placement
 from multigpu_study.analysis.merge_cost import band_of
@@ -74,7 +74,7 @@ def jobs(every: pd.DataFrame) -> pd.DataFrame:
             {name: row[name] for name in ("model", "precision", "placement", "devices")}
             | {"kernels": " ".join(str(row[name]) for name in KERNELS)}
             | {"form": row["execution"], "batch": row["batch_size"], "step_s": row["step_time_s"]}
-            | {"peak_bytes": row["peak_memory_gib"] * 2**30, "kept": most_kept(run, model)}
+            | {"peak_bytes": row["peak_memory_gib"] * 2**30, "held": needed(run, model).held}
             | {"parameters": sum(variable.elements for variable in model.variables)}
             | {"flops": model.forward_flops_per_unit * units / row["batch_size"]}
             | {"peak": limits[row["precision"]], "memory": limits["memory"]}
@@ -90,7 +90,7 @@ def with_activations(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the bytes that a sample adds to a step: the median over points of their
     model, precision and kernels on one device, or on more where none was measured.
     """
-    own = (table["peak_bytes"] - table["kept"]) / table["batch"]
+    own = (table["peak_bytes"] - table["held"]) / table["batch"]
     alone = own.where(table["devices"].eq(1))
     by = [table["model"], table["precision"], table["kernels"]]
     known = alone.groupby(by).transform("median").fillna(own.groupby(by).transform("median"))
@@ -101,6 +101,7 @@ def told(table: pd.DataFrame, form: str, solved: np.ndarray) -> pd.DataFrame:
     """Return what the calculator says of each row, with these three numbers of its form."""
     cost = merge_costs()[form]._asdict() | dict(zip(UNKNOWN, solved, strict=True))
     plain = {"known": 0, "one_s": 0, "node": NETWORK.node, "latency": 0.0}
+    plain |= {"first_buckets": form == "eager"}
     plain |= {"one_low": 1, "one_high": 1, "peak_low": 1, "peak_high": 1}
     plain |= {"network": NETWORK.between_bytes_per_s, "network_latency": 5e-6}
     rows = [

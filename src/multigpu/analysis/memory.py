@@ -14,7 +14,7 @@ from multigpu.analysis.read import Study, machines_of
 from multigpu.analysis.words import joined
 from multigpu.build import build_run
 from multigpu.placements import placements
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import StepNeeds, needed
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
@@ -76,11 +76,8 @@ def room_for(study: Study, run: Run, machine: str | None = None) -> Room | None:
     if len(known):
         row = by_nearness(known, run).iloc[0]
         measured, name = run_of(row), machine or row["machine"]
-        adds = (
-            (float(row["peak_memory_gib"]) * GIB - most_kept(measured, description_of(measured)))
-            * _passing(run)
-            / _passing(measured)
-        )
+        above = float(row["peak_memory_gib"]) * GIB - _needed(measured).held
+        adds = above * _passing(run) / _passing(measured)
     host = study.on(name).host
     has_gib = (
         max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
@@ -90,27 +87,34 @@ def room_for(study: Study, run: Run, machine: str | None = None) -> Room | None:
         _under(run, name) for name in replicas if rows[name].semantics.facts.is_equal_training
     ):
         with suppress(ValueError):  # its variables are where no formula says
-            if (
-                other
-                and (needed := (adds + most_kept(other, description_of(other))) / GIB) <= has_gib
-            ):
-                fitting[other.placement] = (needed, other)
+            if other and (gib := _needed(other).peak(adds) / GIB) <= has_gib:
+                fitting[other.placement] = (gib, other)
     best = sorted(fitting, key=lambda name: (rows[name].uses_host, fitting[name][0]))[:3]
-    left = has_gib * GIB - most_kept(run, description_of(run))
     instead = fitting[best[0]][1] if best else None
-    if instead is None and left > 0:
+    if instead is None:
         with suppress(ValueError):  # more parts than rows
-            instead = build_run(
-                **run.model_dump(exclude_defaults=True)
-                | {"micro_steps": math.ceil((run.micro_steps or 1) * max(adds / left, 1) + 1)}
-            )
+            instead = _in_parts(run, adds, has_gib * GIB)
     return Room(
-        (adds + most_kept(run, description_of(run))) / GIB,
+        _needed(run).peak(adds) / GIB,
         has_gib,
         len(known) > 0,
         {name: fitting[name][0] for name in best},
         instead,
     )
+
+
+def _needed(run: Run) -> StepNeeds:
+    return needed(run, description_of(run))
+
+
+def _in_parts(run: Run, adds: float, room: float) -> Run | None:
+    """The Run with its batch passed in so many parts that it fits, which keep what gradients they
+    add up; None where it cannot fit.
+    """
+    fields, before = run.model_dump(exclude_defaults=True), run.micro_steps or 1
+    left = room - _needed(build_run(**fields | {"micro_steps": before + 1})).held
+    parts = math.ceil(before * max(adds / left, 1) + 1) if left > 0 else 0
+    return build_run(**fields | {"micro_steps": parts}) if parts else None
 
 
 def _passing(run: Run) -> float:

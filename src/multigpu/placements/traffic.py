@@ -103,11 +103,14 @@ def cut_elements(
     return sum(laid_out([v.elements for v in group], item_bytes, devices)[1] for group in groups)
 
 
-def scattered_together(variables: Sequence[Variable], item_bytes: int) -> list[list[Variable]]:
-    """The variables whose gradients are scattered in one message, last ones first."""
+def scattered_together(
+    variables: Sequence[Variable], item_bytes: int, limit_mib: float = BUCKET_MIB
+) -> list[list[Variable]]:
+    """The variables whose gradients travel in one message, last ones first."""
     made = variables[::-1]
     sizes = [variable.elements * item_bytes for variable in made]
-    return [[made[i] for i in group] for group in neighbours(sizes, BUCKET_MIB, FIRST_BUCKET_MIB)]
+    groups = neighbours(sizes, limit_mib, min(FIRST_BUCKET_MIB, limit_mib))
+    return [[made[index] for index in group] for group in groups]
 
 
 def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:

@@ -27,13 +27,18 @@ FEW, MORE = 2, 4  # samples that pass, of which a batch's bytes follow
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of storages that operators made inside: alive now, and after each operator."""
+    """Bytes of storages that operators made inside: alive now, and after each operator.
+
+    gradients: bytes of those that were given up to parameters, which do not count; made: after each
+        operator.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0
+        self.now = self.gradients = 0
         self.after: list[int] = []
-        self.known: set[int] = set()
+        self.made: list[int] = []
+        self.known: dict[int, int] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -43,28 +48,36 @@ class LiveBytes(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 self.follow(tensor)
         self.after.append(self.now)
+        self.made.append(self.gradients)
         return made
 
     def follow(self, tensor: Tensor) -> None:
         """Count a tensor's storage until it is freed; one that is known already counts once."""
         storage = tensor.untyped_storage()
         if (place := storage._cdata) not in self.known:
-            self.known.add(place)
+            self.known[place] = storage.nbytes()
             self.now += storage.nbytes()
-            weakref.finalize(storage, self._freed, place, storage.nbytes())
+            weakref.finalize(storage, self._freed, place)
 
-    def _freed(self, place: int, count: int) -> None:
-        self.known.discard(place)
-        self.now -= count
+    def _freed(self, place: int) -> None:
+        self.now -= self.known.pop(place)
 
     def leave_out(self, tensor: Tensor) -> None:
-        """Count nothing of this tensor's storage, which lies elsewhere in a forecast."""
-        self.known.add(tensor.untyped_storage()._cdata)
+        """Count nothing of this tensor's storage, from now on: it lies elsewhere in a forecast."""
+        place = tensor.untyped_storage()._cdata
+        self.now -= self.known.get(place, 0)
+        self.known[place] = 0
+
+    def give_up(self, parameter: Tensor) -> None:
+        """Count a parameter's gradient, which is complete, as one."""
+        assert parameter.grad is not None
+        self.leave_out(parameter.grad)
+        self.gradients += parameter.nbytes
 
 
-def _step_bytes(job: Job, module: nn.Module, rows: int | None, precision: Precision) -> list[int]:
-    """The bytes alive after each operator of a step on so many samples of the first batch (None:
-    all), without the parameters' gradients.
+def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precision) -> LiveBytes:
+    """Follow a step on so many samples of the first batch (None: all), whose gradients are made
+    anew.
     """
     structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
@@ -76,10 +89,11 @@ def _step_bytes(job: Job, module: nn.Module, rows: int | None, precision: Precis
     live = LiveBytes()
     for tensor in [*module.parameters(), *module.buffers()]:
         live.leave_out(tensor)
+    hooks = []
     for parameter in module.parameters():
-        if parameter.requires_grad:  # a gradient is added to one that is there, and counted there
-            parameter.grad = torch.zeros_like(parameter)
-            live.leave_out(parameter.grad)
+        parameter.grad = None
+        if parameter.requires_grad:
+            hooks.append(parameter.register_post_accumulate_grad_hook(live.give_up))
     with torch.random.fork_rng(devices=[]), live:
         for tensor in batch.values():
             live.follow(tensor)
@@ -87,7 +101,9 @@ def _step_bytes(job: Job, module: nn.Module, rows: int | None, precision: Precis
             loss = loss_of(job, module, put_together(structure, batch))
         with telling("backward", job.made_at):
             loss.backward()
-    return live.after
+    for hook in hooks:
+        hook.remove()
+    return live
 
 
 def activations_of(
@@ -107,14 +123,17 @@ def activations_of(
         return None
     for block in blocks.values():
         recompute(block)
-    step = partial(_step_bytes, job, module, precision=precision)
+    step = partial(_followed, job, module, precision=precision)
+    trained = sum(parameter.nbytes for parameter in module.parameters() if parameter.requires_grad)
     more = min(MORE, job.batch_size)
     few = max(1, min(FEW, more - 1))
     try:
-        return through(few, step(few), more, step(more))
-    except JobError:
-        whole = step(None)  # it takes no other number of samples
-        return through(job.batch_size, whole, job.batch_size, whole)
+        low, high = step(few), step(more)
+    except JobError:  # it takes no other number of samples
+        few = more = job.batch_size
+        low = high = step(None)
+    made = [count / trained for count in high.made]
+    return through(few, low.after, more, high.after, made)
 
 
 def told_of(job: Job, devices: Sequence[str] = ("cpu",)) -> dict[str, Any]:
@@ -125,7 +144,7 @@ def told_of(job: Job, devices: Sequence[str] = ("cpu",)) -> dict[str, Any]:
     """
     why = ""
     for device in devices:
-        found: dict[str, list[tuple[float, float]]] = {}
+        found: dict[str, list[tuple[float, ...]]] = {}
         try:
             module = own_module(job).to(device)
             for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):

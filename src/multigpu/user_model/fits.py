@@ -4,7 +4,7 @@ import argparse
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +13,9 @@ import pandas as pd
 from multigpu.build import build_run
 from multigpu.machine.machine import Machine, gpu_count, this_machine
 from multigpu.placements import find_placement, placements
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import StepNeeds, kept_on, needed
 from multigpu.spec.errors import JobError
-from multigpu.spec.model import Model
+from multigpu.spec.model import Model, optimizer_of
 from multigpu.spec.run import Run
 from multigpu.user_model.examining import examine_apart
 from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, per_batch
@@ -36,23 +36,28 @@ NEEDS = "its step needs"
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a step needs of its fullest device, bytes. kept: variables, gradients, optimizer states
-    and buffers of the placement; activations: of the samples that pass at once.
+    """What a step needs of its fullest device, bytes. needed: whatever the batch; activations: of
+    the samples that pass at once.
     """
 
     placement: str
     is_recomputed: bool
     micro_steps: int
-    kept: int
+    needed: StepNeeds
     activations: PerBatch
 
     def peak(self, samples: int) -> float:
         """Return the most bytes in a step of so many samples on the device."""
-        return self.kept + self.activations.of(math.ceil(samples / self.micro_steps))
+        passing = math.ceil(samples / self.micro_steps)
+        computing = self.needed.held + self.activations.of(passing, self.needed.made)
+        return max(computing, self.needed.least)
 
     def largest_batch(self, room: float) -> int:
         """Return the most samples of a device whose step fits into so many bytes; 0: none do."""
-        return self.micro_steps * self.activations.most_samples(room - self.kept)
+        if self.needed.least > room:
+            return 0
+        left = room - self.needed.held
+        return self.micro_steps * self.activations.most_samples(left, self.needed.made)
 
 
 def traced_activations(described: Described) -> dict[str, PerBatch]:
@@ -68,11 +73,16 @@ def step_memory(run: Run, model: Model, traced: Mapping[str, PerBatch]) -> StepM
     if way not in traced:
         return None
     try:
-        kept = most_kept(run, model)
+        found = needed(run, model)
     except ValueError:
         return None
+    described = getattr(model.config, "described", None)
+    if described is not None and "optimizer" in described.own_update:
+        # on GPUs PyTorch has it update all at once, with an array as large as one of its states
+        array = kept_on(run, model).slots // optimizer_of(run, model).slots
+        found = replace(found, updating=found.updating + array)
     parts = run.micro_steps or 1
-    return StepMemory(run.placement, bool(run.recompute), parts, kept, traced[way])
+    return StepMemory(run.placement, bool(run.recompute), parts, found, traced[way])
 
 
 def memories_of(runs: Sequence[Run], described: Described) -> dict[str, StepMemory]:
@@ -141,7 +151,8 @@ def fits(
     Returns:
         A row a placement, recomputation and micro-steps, the least first: peak_gib at the job's
         batch, kept_gib of it whatever the batch, largest_batch of a device (0: none fits), fits.
-        Captured steps need as much, compiled ones no more. Kernels' own workspaces come on top.
+        Captured steps need as much (those of `wrap` keep all gradients, too), compiled ones no
+        more. Kernels' own workspaces come on top.
 
     Raises:
         JobError: the job cannot be trained, or is none of PyTorch. ValueError: no GPU is here and
@@ -188,7 +199,7 @@ def fits(
             "placement": one.placement,
             "recomputed": one.is_recomputed,
             "micro_steps": one.micro_steps,
-            "kept_gib": one.kept / GIB,
+            "kept_gib": one.needed.least / GIB,
             "peak_gib": one.peak(examined.batch_size) / GIB,
             "largest_batch": one.largest_batch(room),
             "fits": one.peak(examined.batch_size) <= room,

@@ -95,6 +95,7 @@ def of_placement(row: Placement) -> dict[str, float]:
             "cut": cut,
             "scattered": cut or (divided and row.overlap),
             "divided": cut or divided,
+            "library": row.reduction == "all_reduce" and row.overlap,
             "in_place": not (cut or divided or homes),
             "copies": row.variables == "replica" and row.reduction == "copy",
             "staged": row.staged,
@@ -120,6 +121,7 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
     for form in FORMS:
         cost = merge_costs()[form]._asdict()
         forms[form] = {name: cost[name] for name in cost if name != "pairs"} | known["forms"][form]
+        forms[form]["first_buckets"] = float(form == "eager")
     return {"forms": forms, "placements": chosen, "models": known["models"]}
 
 

@@ -2,7 +2,6 @@
 fits, and where splitting a model sends less than reducing its gradients.
 """
 
-import math
 from typing import Any
 
 import pandas as pd
@@ -14,40 +13,41 @@ from multigpu.analysis.memory import GIB
 from multigpu.analysis.points import where
 from multigpu.analysis.query import run_of
 from multigpu.build import build_run
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import StepNeeds, most_kept, needed
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 
 
-def kept_gib(row: Any, **changed: Any) -> float:
-    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed;
-    NaN where no formula says.
+def needed_by(row: Any, **changed: Any) -> StepNeeds | None:
+    """What the fullest device of a point needs by its row, with some fields of its Run changed;
+    None where no formula says.
     """
     try:
         run = build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)
-        return most_kept(run, description_of(run)) / GIB
+        return needed(run, description_of(run))
     except ValueError:
-        return math.nan
+        return None
 
 
 def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds:
+    """Points beside that of `base` (`versus`), whose peak less what it holds says what a step adds:
     kept_gib, predicted_gib, off.
     """
     table = versus(
         points[points["placement"].ne(base)], where(points, placement=base), but=["placement"]
     )
     table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
-    kept = pd.Series(
-        [kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64"
-    )
-    of_base = [kept_gib(row, placement=base) for _, row in table.iterrows()]
-    predicted = table["base_peak_memory_gib"] - of_base + kept
-    return table.assign(
-        kept_gib=kept, predicted_gib=predicted, off=predicted / table["peak_memory_gib"] - 1
-    ).dropna(subset="kept_gib")
+    rows = []
+    for index, row in table.iterrows():
+        own, other = needed_by(row), needed_by(row, placement=base)
+        if own is not None and other is not None:
+            adds = row["base_peak_memory_gib"] * GIB - other.held
+            rows.append((index, own.least / GIB, own.peak(adds) / GIB))
+    found = pd.DataFrame(rows, columns=["index", "kept_gib", "predicted_gib"]).set_index("index")
+    table = table.join(found, how="inner")
+    return table.assign(off=table["predicted_gib"] / table["peak_memory_gib"] - 1)
 
 
 def largest(run: Run, gigabytes: float) -> float:

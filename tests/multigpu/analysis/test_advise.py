@@ -258,6 +258,26 @@ def test_no_committed_point_is_better_than_perfect() -> None:
     assert len(pairs) > 1000
 
 
+@pytest.mark.parametrize(
+    ("rates", "launches", "best"),
+    [
+        ([2_000.0], "f", "ddp"),  # of one repeat nothing is known
+        ([1_040.0, 1_041.0], "ff", "ddp"),  # two may be lucky
+        ([1_070.0, 1_071.0], "ff", "exp4"),
+        ([1_040.0, 1_038.0, 1_041.0, 1_039.0, 1_042.0], "fghij", "exp4"),
+    ],
+)
+def test_one_gpu_at_its_best_is_not_the_luckiest(
+    rates: list[float], launches: str, best: str
+) -> None:
+    """Beside five launches of 985 to 1,015 that another way has."""
+    steady = [985.0, 1_000.0, 1_015.0, 995.0, 1_005.0]
+    often = make_point(steady, "abcde", placement="ddp", devices=1)
+    other = make_point(rates, launches, placement="exp4", devices=1)
+    assert best_single(points(frame_of([*often, *other])))["placement"].tolist() == [best]
+    assert best_single(points(frame_of(other)))["placement"].tolist() == ["exp4"]
+
+
 def test_no_record_is_faster_than_its_bound(committed: list[Record]) -> None:
     limits = bounds(frame_of(committed))
     known = limits[limits["share_of_bound"].notna()]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multigpu.build import build_run
-from multigpu.placements.memory import DeviceBytes, kept_on, most_kept
+from multigpu.placements.memory import DeviceBytes, kept_on, most_kept, needed
 from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
@@ -88,13 +88,74 @@ def test_the_device_that_needs_most_also_gathers() -> None:
             ("fsdp2", 3, {}),
         )
     }
-    head = 4 * (36 + 6)
-    assert most == {"ddp": 752, "zero1": 672, "zero2": 560 + 3 * 188, "fsdp2": 288 + 4 * head}
+    head, twice = 4 * (36 + 6), 72  # pieces of gradients, new and of the update before
+    assert most == {
+        "ddp": 752 + 188,  # buckets, at first beside those in the order of backward
+        "zero1": 672,
+        "zero2": 560 + 3 * 188,
+        "fsdp2": 288 + twice + 4 * head,
+    }
     kept = run_of("fsdp2", 3, reshard=False)
-    assert most_kept(kept, SMALL) == 288 + (4 * 54 + 2 * head)
-    assert most_kept(run_of("fsdp2", 1), SMALL) == 4 * 188
+    assert most_kept(kept, SMALL) == 288 + twice + (4 * 54 + 2 * head)
+    assert most_kept(run_of("fsdp2", 1), SMALL) == 5 * 188
     pairs = run_of("fsdp2", 4, sharded_over=2)
-    assert most_kept(pairs, SMALL) == 384 + 4 * 4 * 36
+    assert most_kept(pairs, SMALL) == 384 + 96 + 4 * 4 * 36
+
+
+G = 188  # bytes of all gradients
+IN_GRAPH = {"execution": "captured"}
+COPIED = IN_GRAPH | {"bucket_send": "copied"}
+PARTS, EACH = {"micro_steps": 2}, {"micro_steps": 2, "micro_sync": "each"}
+BESIDE = {
+    "one after backward": ("replicated_allreduce", 2, {}, (G, 0, 0)),
+    "and the sum of parts": ("replicated_allreduce", 2, EACH, (2 * G, 0, 0)),
+    "none before backward": ("independent", 2, {}, (0, G, 0)),
+    "of the parts before": ("independent", 2, PARTS, (G, 0, 0)),
+    "an average's message": ("local_sgd", 2, {}, (0, G, G)),
+    "nothing to average": ("local_sgd", 1, {}, (0, G, 0)),
+    "of one process": ("data_parallel", 2, {"processes": "one"}, (0, G, 0)),
+    "the library's buckets": ("ddp", 2, {}, (2 * G, 0, 0)),
+    "and parts outside": ("ddp", 2, PARTS, (3 * G, 0, 0)),
+    "and parts inside": ("ddp", 2, EACH, (2 * G, 0, 0)),
+    "packed beside the made": ("ddp", 2, IN_GRAPH, (G, G, 0)),
+    "sent as they are": ("ddp", 2, IN_GRAPH | {"bucket_send": "grouped"}, (0, G, 0)),
+    "packed and added up": ("ddp", 2, IN_GRAPH | PARTS, (2 * G, 0, 0)),
+    "packed, summed, and made": ("ddp", 2, IN_GRAPH | EACH, (2 * G, G, 0)),
+    "copied, with pieces that arrive": ("ddp", 2, COPIED, (2 * G, G, 0)),
+    "in halves on their way": ("ddp", 2, COPIED | {"wire_dtype": "bf16"}, (2 * G, G, 0)),
+    "copied, of a divided update": ("zero1", 2, COPIED, (2 * G, G, 0)),
+    "on one device nothing is copied": ("ddp", 1, COPIED, (G, G, 0)),
+    "wide ones for masters": ("ddp", 2, GPT, (G, 0, G)),
+    "scattered, of parts not yet": ("zero2", 2, PARTS, (112 + G + 3 * G, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_which_gradients_are_there_beside_activations(name: str) -> None:
+    """(held, made, updating) beside variables and states."""
+    placement, devices, more, expected = BESIDE[name]
+    run = run_of(placement, devices, **more)
+    kept = kept_on(run, SMALL)
+    found = needed(run, SMALL)
+    held = found.held - (kept.total - kept.gradients)
+    assert (held, found.made, found.updating) == expected
+
+
+def test_buckets_end_where_the_run_says() -> None:
+    """Of 3, 2 and 1 MiB a bucket of 1 MiB holds each alone, one of 25 the last, then the rest;
+    copied sums have the largest once more, and packed steps those of several.
+    """
+    wide = model_of(a_kernel=(768, 1024), b_kernel=(512, 1024), c_kernel=(256, 1024))
+    buckets = {
+        "copied": {1: (6 + 3, 6), 2: (6 + 3, 6), 25: (6 + 5, 6)},
+        None: {1: (0, 6), 25: (5, 6)},
+    }
+    for send, cases in buckets.items():
+        for limit, expected in cases.items():
+            run = run_of("ddp", 2, execution="captured", bucket_mib=limit, bucket_send=send)
+            found = needed(run, wide)
+            beside = found.held - 3 * 6 * 2**20  # variables and two states
+            assert (beside / 2**20, found.made / 2**20) == expected, (send, limit)
 
 
 def test_of_many_small_parts_all_gathered_are_more_than_the_largest_four_times() -> None:
@@ -103,7 +164,7 @@ def test_of_many_small_parts_all_gathered_are_more_than_the_largest_four_times()
     blocks = model_of("tokens", **layers)
     assert most_kept(run, blocks) == 6 * 32 + 6 * 4
     # as an image model they are one part: all of it four times, and what is kept
-    assert most_kept(run, model_of(**layers)) == 4 * 6 * 32 + 2 * 6 * 4
+    assert most_kept(run, model_of(**layers)) == 4 * 6 * 32 + 3 * 6 * 4
 
 
 def test_which_placements_a_model_fits_under() -> None:
@@ -115,4 +176,4 @@ def test_which_placements_a_model_fits_under() -> None:
     ]
     assert description_of(runs[0]).parameter_bytes == pytest.approx(553.4e6, rel=1e-3)
     peaks = {run.placement: most_kept(run, description_of(run)) for run in runs}
-    assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "ddp", "fsdp2", "replicated_copy"]
+    assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "fsdp2", "ddp", "replicated_copy"]

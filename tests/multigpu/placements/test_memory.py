@@ -13,7 +13,7 @@ from torch import Tensor
 from multigpu.build import build_run
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.placements import placements
-from multigpu.placements.memory import kept_on
+from multigpu.placements.memory import gradients_of_step, kept_on
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from tests.further import asked, parameters
@@ -102,9 +102,9 @@ def held(aside: set[int]) -> int:
     return sum(size for place, size in found.items() if place not in aside)
 
 
-def counted(run: Run, rank: int, folder: Path) -> int:
+def counted(run: Run, rank: int, folder: Path) -> tuple[int, int]:
     """Bytes of what was made for a replica, or for all in one process, and is held on devices after
-    two steps, but batches and buffers.
+    two steps, but batches and buffers; and when the next step begins.
     """
     gc.collect()
     gc.freeze()  # what stands already is no longer told of
@@ -119,9 +119,13 @@ def counted(run: Run, rank: int, folder: Path) -> int:
         *on_host(trainer),
         *(buffer for module in trainer.modules.values() for buffer in module.buffers()),
     ]
-    found = held({one.untyped_storage().data_ptr() for one in aside})
+    places = {one.untyped_storage().data_ptr() for one in aside}
+    found = held(places)
+    if hasattr(trainer, "_forget_gradients"):
+        trainer._forget_gradients()
+    began = held(places)
     trainer.close()
-    return found
+    return found, began
 
 
 def worker(rank: int, folder: str, names: set[str]) -> None:
@@ -149,7 +153,7 @@ def features(name: str) -> set[Hashable]:
 
 
 @pytest.fixture(scope="module")
-def found(request: pytest.FixtureRequest) -> dict[str, list[int]]:
+def found(request: pytest.FixtureRequest) -> dict[str, list[tuple[int, int]]]:
     names = asked(request, "name")
     with tempfile.TemporaryDirectory(
         dir="/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -170,6 +174,22 @@ def found(request: pytest.FixtureRequest) -> dict[str, list[int]]:
 def test_keeps_what_its_row_predicts(found, name: str) -> None:
     run = RUNS[name]
     predicted = [kept_on(run, description_of(run), rank).total for rank in range(run.devices)]
-    assert found[name] == pytest.approx(
+    assert [after for after, _ in found[name]] == pytest.approx(
         predicted if run.processes == "per_device" else [sum(predicted)], rel=0.05
     )
+
+
+APART = [name for name, run in RUNS.items() if run.processes == "per_device"]
+
+
+@pytest.mark.parametrize("name", parameters(APART, features))
+def test_gradients_are_there_when_a_step_begins_as_its_row_predicts(found, name: str) -> None:
+    """The library's first buckets are gone by then."""
+    run, predicted = RUNS[name], []
+    model = description_of(run)
+    for rank in range(run.devices):
+        kept = kept_on(run, model, rank)
+        there, _ = gradients_of_step(run, model, kept)
+        twice = run.placement == "ddp"
+        predicted.append(kept.total - kept.gradients + (there // 2 if twice else there))
+    assert [began for _, began in found[name]] == pytest.approx(predicted, rel=0.05)

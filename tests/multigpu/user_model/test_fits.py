@@ -4,6 +4,8 @@ profiler counts of allocations in a step of a larger batch.
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch.nn import functional as F
 
 import multigpu
 from multigpu.cli.main import main
+from multigpu.placements.memory import StepNeeds, needed
 from multigpu.spec.errors import JobError
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.fits import GIB, StepMemory, fits
@@ -22,6 +25,7 @@ from multigpu.user_model.per_batch import PerBatch, lines_of, per_batch, through
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.structure import put_together, taken_apart
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
+from tests.multigpu.placements.test_kept import model_of, run_of
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -37,24 +41,42 @@ def test_bytes_of_a_batch_follow_two_counts_by_hand() -> None:
     assert unlike.of(10) == 4_200, "other operators for another batch: the most of each"
 
 
+def test_gradients_count_as_far_as_a_moment_has_them() -> None:
+    """At one moment a sample has 1,000 bytes and no gradient is there, at one 300 and half are."""
+    found = through(2, [2_000, 600], 4, [4_000, 1_200], [0.0, 0.5])
+    assert [found.of(1, size) for size in (400, 1_400, 5_000)] == [1_000, 1_000, 2_800]
+    assert [found.most_samples(2_400, size) for size in (400, 3_600, 3_800, 4_400)] == [2, 2, 1, 0]
+    assert through(2, [100], 4, [200]).of(1, 400) == 50, "when they come is not known"
+    assert through(2, [100], 4, [0, 200], [0.0, 1.0]).of(1, 400) == 50, "where moments differ"
+    assert per_batch([(0.0, 50.0)]).of(1, 400) == 50, "nor was it kept before"
+
+
 def test_a_step_s_memory_by_hand() -> None:
-    line = PerBatch(np.array([100.0]), np.array([10.0]))
-    memory = StepMemory("ddp", False, 4, 5_000, line)
+    line = PerBatch(np.array([100.0]), np.array([10.0]), np.array([0.0]))
+    memory = StepMemory("ddp", False, 4, StepNeeds(5_000), line)
     assert memory.peak(9) == 5_000 + 100 + 10 * 3, "the largest of four parts has three samples"
     assert memory.largest_batch(5_400) == 4 * 30
     assert memory.largest_batch(5_000) == 0
+    needed = StepNeeds(4_000, made=800, updating=100, building=4_500)
+    memory = StepMemory("independent", False, 1, needed, line)
+    assert [memory.peak(samples) for samples in (1, 90)] == [4_900, 5_000]
+    assert memory.largest_batch(4_899) == 0 and memory.largest_batch(5_400) == 130
+    assert needed.peak(800) == 4_900 and needed.peak(1_000) == 5_000
+    assert StepNeeds(10, building=50).peak(30) == 50
 
 
 def test_the_lines_that_are_kept_tell_as_much_as_every_moment() -> None:
     draw = np.random.default_rng(0)
     for count in (1, 2, 50):
-        found = PerBatch(draw.uniform(0, 1e6, count), draw.uniform(0, 1e4, count))
+        ends = ((0, 1e6), (0, 1e4), (0, 1))
+        found = PerBatch(*(draw.uniform(*each, count) for each in ends))
         kept = per_batch(lines_of(found))
         assert len(kept.each) <= count
-        for samples in (1, 3, 40, 1_000, 10**6):
-            assert kept.of(samples) == found.of(samples)
-        for room in (1e4, 1e6, 3e7):
-            assert kept.most_samples(room) == found.most_samples(room)
+        for size in (0.0, 1e5, 1e8):
+            for samples in (1, 3, 40, 1_000, 10**6):
+                assert kept.of(samples, size) == found.of(samples, size)
+            for room in (1e4, 1e6, 3e7):
+                assert kept.most_samples(room, size) == found.most_samples(room, size)
 
 
 def test_what_cannot_be_followed_is_told_and_stops_nothing() -> None:
@@ -176,20 +198,25 @@ MODELS = {
 LARGE = 64
 
 
-def allocated(job: Job, samples: int) -> int:
+def allocated(job: Job, samples: int, anew: bool = False, **update: Any) -> int:
     """The most bytes above the start that PyTorch's profiler counts in a step of so many samples,
-    its gradients there before.
+    its gradients there before, or made anew. update: settings of AdamW, which then updates, too.
     """
     module = own_module(job)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     structure, arrays = taken_apart(job.batch(samples, torch.Generator().manual_seed(0)))
     batch = tensors_of(arrays, torch.float32)
+    optimizer = torch.optim.AdamW(module.parameters(), **update)
     loss_of(job, module, put_together(structure, batch)).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=anew)
     gc.collect()
     with torch.profiler.profile(profile_memory=True) as profile:
         loss = loss_of(job, module, put_together(structure, batch))
         loss.backward()
+        if update:
+            optimizer.step()
     now = most = 0
     events = [
         each for each in profile.profiler.kineto_results.events() if each.name() == "[memory]"
@@ -207,6 +234,67 @@ def test_few_samples_tell_what_pytorch_allocates_for_many(name: str) -> None:
     # what a recurrent kernel works with inside is no operator's
     near = 0.2 if name == "recurrent" else 0.05
     assert found.of(LARGE) == pytest.approx(allocated(MODELS[name], LARGE), rel=near)
+
+
+class Wide(nn.Module):
+    """Layers as wide as their input, of which a batch of 256 holds about what gradients do."""
+
+    def __init__(self, layers: int = 8, width: int = 256) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).mean(1)
+
+
+class Tied(nn.Module):
+    """A table that is looked up and is the last layer, too, whose gradient waits for both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(2_000, 32), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.layer(self.table((x * 2_000).long()))
+        return (state @ self.table.weight.T).logsumexp(2).mean(1)
+
+
+STEPS = {
+    "activations": (MODELS["deep"], 1_024),
+    "variables": (Job(partial(Wide, 4, 512), of_shape(512), F.mse_loss, batch_size=8), 16),
+    "as much of both": (Job(Wide, of_shape(256), F.mse_loss, batch_size=8), 256),
+    "a table used twice": (Job(Tied, of_shape(20), F.mse_loss, batch_size=8), 16),
+}
+
+
+def forecast(job: Job, placement: str, more: int = 0) -> StepMemory:
+    """What a step of a job under a placement needs of one device. more: arrays of an update."""
+    named = dict(own_module(job).named_parameters())
+    model = model_of("samples", **{name: tuple(each.shape) for name, each in named.items()})
+    size = more * sum(each.nbytes for each in named.values())
+    lines = activations_of(job, "fp32")
+    assert lines is not None
+    found = replace(needed(run_of(placement, 1), model), updating=size)
+    return StepMemory(placement, False, 1, found, lines)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("update", ["fused", "foreach"])
+@pytest.mark.parametrize("placement", ["independent", "replicated_allreduce"])
+def test_a_whole_step_peaks_as_forecast(placement: str, update: str, name: str) -> None:
+    """Its gradients made anew or kept, whichever is the most: activations, gradients at the end of
+    backward, or what an update makes.
+    """
+    job, samples = STEPS[name]
+    size = sum(parameter.nbytes for parameter in own_module(job).parameters())
+    anew = placement == "independent"
+    there = (3 if anew else 4) * size  # variables, two states, and kept gradients
+    true = there + allocated(job, samples, anew, **{update: True})
+    found = forecast(job, placement, int(update == "foreach"))
+    assert found.peak(samples) == pytest.approx(true, rel=0.03)
+    assert found.largest_batch(1.05 * true) >= samples > found.largest_batch(0.95 * true)
 
 
 def test_recomputed_blocks_hold_less() -> None:
@@ -241,11 +329,14 @@ def test_placements_are_judged_by_what_they_keep(capsys: pytest.CaptureFixture[s
     once = found[found["micro_steps"].eq(1)].set_index("placement")
     size = 4 * (512 * 512 + 512) / GIB
     kept = once["kept_gib"] / size
-    assert kept["ddp"] == pytest.approx(4), "variables, gradients, two states"
+    assert kept["ddp"] == pytest.approx(5), "variables, gradients twice at first, two states"
     assert kept["zero1"] == pytest.approx(2 + 2 / 4, rel=0.01)
     assert kept["ddp"] < kept["fsdp2"], "the one layer is gathered whole, beside its pieces"
-    assert (once["peak_gib"] > once["kept_gib"]).all() and once["fits"].all()
-    parts = found[found["placement"].eq("ddp")].set_index("micro_steps")
+    assert (once["peak_gib"] > once["kept_gib"]).tolist() == [True, False, True, True]
+    assert once["fits"].all() and once.index[1] == "fsdp2", "gathered, it is most after backward"
+    own = fits(replace(wide, optimizer=torch.optim.AdamW), 80, 4, ["zero1"])["kept_gib"] / size
+    assert own.tolist() == pytest.approx([2 + 3 / 4] * 2, rel=0.01), "an array for its update"
+    parts = found[found["placement"].eq("zero1")].set_index("micro_steps")
     assert parts.loc[4, "largest_batch"] == pytest.approx(4 * parts.loc[1, "largest_batch"], abs=4)
     none = fits(wide, memory_gib=1.0, devices=4, names=["ddp"])
     assert not none["fits"].any() and not none["largest_batch"].any(), "CUDA keeps a GiB"

@@ -85,7 +85,7 @@ class Described(Data):
     checked_in: Literal["fp64", "fp32"] | None
     unchecked: str = ""
     step_here_s: float = 0.0
-    activations: dict[str, list[tuple[float, float]]] = {}
+    activations: dict[str, list[tuple[float, ...]]] = {}
     unforecast: str = ""
     score: float | None = None
     evaluate_s: float = 0.0
