@@ -2,6 +2,10 @@
 copy.
 """
 
+import re
+from hashlib import sha256
+from pathlib import Path
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -70,7 +74,24 @@ def code_is_not_searched(app, doctree, docname):
             node["classes"].append("no-search")
 
 
+def long_scripts_are_files(app, pagename, templatename, context, doctree):
+    """A script that is long, as the program that draws what readers move, becomes a file of the
+    site, so that all pages with the same one share it.
+    """
+
+    def loaded(found):
+        if len(found[1]) < 100_000:
+            return found[0]
+        name = f"program-{sha256(found[1].encode()).hexdigest()[:12]}.js"
+        Path(app.outdir, "_static", name).write_text(found[1], encoding="utf-8")
+        return f'<script src="_static/{name}"></script>'
+
+    if "body" in context:
+        context["body"] = re.sub(r"(?s)<script>(.*?)</script>", loaded, context["body"])
+
+
 def setup(app):
     app.connect("doctree-resolved", code_is_not_searched)
+    app.connect("html-page-context", long_scripts_are_files)
     app.add_html_math_renderer("mathml", (math_inline, None), (math_block, None))
     app.config.html_math_renderer = "mathml"

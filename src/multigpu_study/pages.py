@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise_text import advised
-from multigpu.analysis.answers import advising, explanation
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import (
     also,
@@ -33,7 +32,6 @@ from multigpu.analysis.forecast_lines import assumed_links, lines_of
 from multigpu.analysis.limits import ceilings, mfu_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
-from multigpu.analysis.parts import shown_parts
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (
     CHANGED,
@@ -48,13 +46,12 @@ from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, req
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, points_query, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
-from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
-from multigpu.analysis.words import WORDS, devices_text
+from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.words import WORDS
 from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.machine.ceilings import read_ceilings
-from multigpu.paths import RUNS
 from multigpu.spec.parameters import check_parameters
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR

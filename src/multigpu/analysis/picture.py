@@ -135,11 +135,13 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
     return f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
 
 
-def shown(figure: Picture, name: str) -> Shown:
-    """Show a figure as one HTML element; a narrow column shows its narrow drawing."""
+def shown(figure: Picture, name: str, svg: str = "") -> Shown:
+    """Show a figure as one HTML element; a narrow column shows its narrow drawing.
+    svg: the wide one, where it is drawn already.
+    """
     more = csv_link(figure.data, name) if len(figure.data) else ""
     more += explorer_link(figure.link, "Records")
-    drawings = _inline(figure, name)
+    drawings = _inline(figure, name, svg)
     if figure.narrow:
         drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(
             escape(name), round(72 * figure.get_figwidth())
@@ -153,9 +155,9 @@ def shown(figure: Picture, name: str) -> Shown:
     )
 
 
-def _inline(figure: Picture, name: str) -> str:
+def _inline(figure: Picture, name: str, svg: str = "") -> str:
     """The figure as an SVG that stands in a page, at least as wide as it was drawn."""
-    head, end, inside = svg_text(figure, name).partition(">")
+    head, end, inside = (svg or svg_text(figure, name)).partition(">")
     head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
     width = 72 * figure.get_figwidth()
     style = (
@@ -189,7 +191,7 @@ def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
         raise ValueError(
             f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}"
         ) from None
-    return shown(figure, name)
+    return shown(figure, name, svg)
 
 
 WIDTH_IN, NARROW_IN = 6.4, 4.5
@@ -247,9 +249,7 @@ def drawn(
         head = textwrap.wrap(finding, int(width_in * 9.8))
         rows_of_axes, top = -(-len(groups) // abreast), 0.28 + 0.2 * len(head) if head else 0.22
         whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
-        picture = Picture(
-            width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole))
-        )
+        picture = Picture(width_in, whole)
         heading: dict[str, Any] = {"fontsize": 11, "fontweight": "bold", "linespacing": 1.25}
         picture.text(0.1 / width_in, 1 - 0.08 / whole, "\n".join(head), va="top", **heading)
         beside: Any = "row" if all(own == told[0] for own in told) else False
@@ -267,6 +267,8 @@ def drawn(
                     ax.set_xlabel("")  # its figures stand below the last axis alone
         for unused in grid[len(groups) :]:
             unused.remove()
+        # last, for seaborn draws all anew where it looks whether words overlap
+        picture.set_layout_engine(ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
         if key:
             picture.legend(handles=key, loc="outside lower center", ncols=keys_a_row)
         return picture

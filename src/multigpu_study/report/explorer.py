@@ -26,6 +26,7 @@ from multigpu.analysis.show import Shown, explorer_link, of_machines
 from multigpu.analysis.style import OTHERS
 from multigpu.analysis.templates import macros_of
 from multigpu.records.base import Kept
+from multigpu.records.cache import cached_on_disk
 from multigpu.records.store import Held, Store
 from multigpu.spec.run import Run
 from multigpu.writing import explaining
@@ -219,19 +220,19 @@ def explorable(
         )
     WRITTEN.update(keys_in(data))
     records = explorer_link(of_machines(link, data), "Records")
-    program = re.findall(
-        r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL
-    )[0]
-    spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
-    options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
-    drawn = json.dumps(spec).replace("</", "<\\/")
+    program = cached_on_disk(  # the same for every chart, and some seconds' work
+        f"vega-{alt.__version__}",
+        [],
+        lambda: re.findall(r"(?s)<script.*?>(.*?)</script>", chart.to_html(inline=True))[0],
+    )
+    drawn = json.dumps(chart.to_dict() | {"config": LOOK}).replace("</", "<\\/")
     figure = HTML(
         "chart",
         name=name,
         finding=escape(finding),
         program=program,
         drawn=drawn,
-        options=json.dumps(options),
+        options=json.dumps({"actions": False, "renderer": "svg", "mode": "vega-lite"}),
         most=READ_OUT,
         caption=f"{escape(caption)}{csv_link(data, name)}{records}",
     )
