@@ -33,7 +33,7 @@ from multigpu.runner.sweep import measure as measure_points
 from multigpu.runner.timed import check_devices
 from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
-from multigpu.spec.stage_graph import Places, parse_places, places_text
+from multigpu.spec.stage_graph import Places, StageGraph, parse_places
 from multigpu.workloads.stages import graph_of
 from multigpu_study.stages.costs import Costs
 from multigpu_study.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
@@ -56,6 +56,11 @@ CALLS = 50
 """Behind every cost."""
 COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
 """Bytes of copies that are measured beside those of the graph's own edges."""
+
+
+def places_text(graph: StageGraph, places: Places) -> str:
+    """`places` as `parse_places` reads it."""
+    return "".join(str(places[stage.name]) for stage in graph.placed)
 
 
 def profile_run(fields: dict[str, Any]) -> Run:

@@ -2,8 +2,6 @@
 framework is loaded; each thing is documented where it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping
 from itertools import product
 from typing import Any
@@ -33,15 +31,7 @@ from multigpu.analysis.limits import ceilings, mfu_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
-from multigpu.analysis.points import (
-    CHANGED,
-    as_it_comes,
-    one,
-    one_length,
-    points,
-    usual,
-    where,
-)
+from multigpu.analysis.points import CHANGED, as_it_comes, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, linked, require, say, show
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, points_query, sources, table, text

@@ -1,7 +1,5 @@
 """A figure with its interval, and the one place where figures become text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,25 +98,25 @@ class Estimate:
         unit = high.lstrip("-0123456789.,")  # said once
         return f"{text} ({write(self.low).removesuffix(unit)} to {high}){beside}"
 
-    def __rsub__(self, whole: float) -> Estimate:
+    def __rsub__(self, whole: float) -> "Estimate":
         """Subtract from `whole`: 1 - efficiency is the share lost."""
         return Estimate(
             whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit
         )
 
-    def __gt__(self, other: Estimate | float) -> bool:
+    def __gt__(self, other: "Estimate | float") -> bool:
         """Whether all of the interval lies above (all of) the other; a single run, of which none is
         known, is above nothing.
         """
         return self.low > (other.high if isinstance(other, Estimate) else other)
 
-    def __lt__(self, other: Estimate | float) -> bool:
+    def __lt__(self, other: "Estimate | float") -> bool:
         """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2,
         ...)`.
         """
         return self.high < (other.low if isinstance(other, Estimate) else other)
 
-    def __truediv__(self, other: Estimate | float) -> Estimate:
+    def __truediv__(self, other: "Estimate | float") -> "Estimate":
         """A ratio of figures of different Records: halves of their intervals, in logarithms, add in
         quadrature.
         """
@@ -132,12 +130,12 @@ class Estimate:
             ratio, ratio * math.exp(-half), ratio * math.exp(half), self.keys | other.keys
         )
 
-    def __rtruediv__(self, whole: float) -> Estimate:
+    def __rtruediv__(self, whole: float) -> "Estimate":
         """`whole` over it: 1 / ratio looks from the other side."""
         return Estimate(whole / self.value, whole / self.high, whole / self.low, self.keys, "")
 
 
-def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
+def estimate(of: Any, name: str = "ratio", **fields: Any) -> "Estimate":
     """The figure in column `name` of a row, or of a table's one row with these fields, or a plain
     number. Missing: the row has none.
     """

@@ -18,8 +18,6 @@ h: what the host adds a device.
 Two parameters are fitted (least squares of relative errors), so two counts leave nothing to test.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +94,7 @@ class Shape:
     overlaps: bool
 
     @classmethod
-    def of(cls, points: Points, devices: Sequence[int], links: Links) -> Shape:
+    def of(cls, points: Points, devices: Sequence[int], links: Links) -> "Shape":
         moved = np.array(
             [reduction_seconds(points.demand, count, links) for count in devices]
         ).reshape(-1, 2)
@@ -275,7 +273,7 @@ class HeldOutCount:
     def error(self) -> float:
         return self.predicted_s / self.measured_s - 1
 
-    def widen(self, by: float) -> HeldOutCount:
+    def widen(self, by: float) -> "HeldOutCount":
         low, high = (
             self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s)
         )
@@ -305,7 +303,7 @@ class HeldOutCount:
 
 def held_out(
     points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> HeldOutCount:
+) -> "HeldOutCount":
     """Fit without the largest count and predict it, with the measurement's own spread of launches.
     ValueError: too few counts remain.
     """

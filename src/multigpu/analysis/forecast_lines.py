@@ -2,14 +2,12 @@
 and their tables.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -59,7 +57,7 @@ class Series:
     def kind(self) -> tuple[str, ...]:
         return tuple(str(self.first[name]) for name in ("machine", "framework", "execution"))
 
-    def with_forecast(self, most: int, draws: int) -> Series:
+    def with_forecast(self, most: int, draws: int) -> Self:
         measured = self.points.devices
         if (
             self.links is None

@@ -12,8 +12,6 @@ sum of absolute relative errors on two devices. `merge_cost.yaml` holds them, wi
 band in which 95 of 100 measured steps lie of jobs that were left out, on two devices and on more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

@@ -2,8 +2,6 @@
 and notebooks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import fmean

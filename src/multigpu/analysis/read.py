@@ -3,13 +3,11 @@ points once and kept for all pages of a build. Records of different machines are
 borrowed or divided: all of a study but `everywhere` is of one machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -122,7 +120,7 @@ class Study:
     machine: str
 
     @classmethod
-    def of_runs(cls, runs: Path) -> Study:
+    def of_runs(cls, runs: Path) -> Self:
         """The study whose Runs lie in this folder, of no machine yet."""
         return cls(runs.parent if runs.name == "runs" else runs, "")
 
@@ -176,7 +174,7 @@ class Study:
         """
         return causes_frame(with_untraced_steps(self.records))
 
-    def on(self, machine: str) -> Study:
+    def on(self, machine: str) -> Self:
         """The same Records as another machine's page would see them, for a sentence that names
         it.
         """

@@ -1,7 +1,5 @@
 """How fused batch norm's kernels share out rows and channels, and their launches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Choose the tiles and shares of fused batch norm's kernels."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from dataclasses import dataclass

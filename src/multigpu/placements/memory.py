@@ -108,11 +108,6 @@ class StepNeeds:
         return max(self.held + activations, self.least)
 
 
-def most_kept(run: Run, model: Model) -> int:
-    """Bytes of the fullest device in a step, activations aside."""
-    return needed(run, model).least
-
-
 def needed(run: Run, model: Model) -> StepNeeds:
     """Return what a step needs of the fullest device; a ValueError for stages of a graph."""
     placement, item = find_placement(run.placement), item_bytes(run)

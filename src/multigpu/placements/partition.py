@@ -1,22 +1,17 @@
 """Which device has which part of a model, and the bytes a step moves. Plain arithmetic."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from math import inf, prod
-from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
 from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.spec.model import Model, Variable
 from multigpu.spec.rules.partition import ACTIVATION_BYTES
+from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Stage
-
-if TYPE_CHECKING:
-    from multigpu.spec.run import Run
 
 EXACT_BYTES = {"fp64": 8}
 """Of one element of a loss's statistics; 4 in other precisions."""

@@ -1,7 +1,5 @@
 """Placements inside one model: document 003's three, and any other by one digit a stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType

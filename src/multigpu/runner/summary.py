@@ -1,7 +1,5 @@
 """Who follows a sweep, and what became of it, for its exit code and in words."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import tempfile
@@ -10,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 # tqdm says where ipywidgets is not installed; its plain bar does
 with warnings.catch_warnings(action="ignore"):
@@ -47,7 +45,7 @@ class Summary:
     reused: int = 0
     wall_s: float = 0.0
 
-    def add(self, other: Summary) -> None:
+    def add(self, other: Self) -> None:
         """Take in what a part of this sweep did; its seconds are among this one's."""
         self.statuses.update(other.statuses)
         self.troubles += other.troubles

@@ -2,8 +2,6 @@
 update rule, and how it can be divided over devices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,14 +139,14 @@ class Model:
     splitting: Splitting | None = None
     spared_flops_per_unit: float = 0.0
     context: int | None = None
-    at_length: Callable[[int], Model] | None = None
+    at_length: "Callable[[int], Model] | None" = None
 
     @cached_property
     def graph(self) -> StageGraph:
         """The sections over which its layers can be spread; none where the model declares none."""
         return StageGraph(self.declare_sections() if self.declare_sections else ())
 
-    def at(self, sequence_length: int | None) -> Model:
+    def at(self, sequence_length: int | None) -> "Model":
         """Describe this model over sequences of so many tokens (None: as many as it can read)."""
         if self.at_length is None or sequence_length is None:
             return self

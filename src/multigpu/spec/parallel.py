@@ -1,13 +1,10 @@
 """How many devices take part in each way of being parallel, and how a batch is shared out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from multigpu.spec.row import Row
-    from multigpu.spec.run import Run
+from multigpu.spec.row import Row
+from multigpu.spec.run import Run
 
 PARTITIONED = ("sections", "split")
 """Values of a row's `compute` under which devices share copies of a model."""

@@ -2,8 +2,6 @@
 (`placements.row.Placement`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

@@ -4,9 +4,7 @@
 model, and judges it by `spec.rules`. `Run(...)` alone checks types and ranges.
 """
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -204,7 +202,7 @@ class Run(Spec):
     host_cores: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _writable(self) -> Run:
+    def _writable(self) -> Self:
         """Refuse a path that no digest and no line of a log could hold."""
         for path in self.data or ():
             if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):

@@ -2,8 +2,6 @@
 check, a page.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -66,17 +64,17 @@ class Semantics(Data):
     def sentence(self) -> str:
         return self.facts.sentence.format(**self.model_dump())
 
-    def sent_in(self, wire_dtype: str | None) -> Semantics:
+    def sent_in(self, wire_dtype: str | None) -> "Semantics":
         """The same where gradients travel in 16 bits (None: in their own type)."""
         if wire_dtype and self == Semantics():
             return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype])
         return self
 
-    def by_parts(self, compressed: bool) -> Semantics:
+    def by_parts(self, compressed: bool) -> "Semantics":
         """The same where replicas exchange approximations of gradients."""
         return Semantics(kind="compressed") if compressed else self
 
-    def on(self, devices: int) -> Semantics:
+    def on(self, devices: int) -> "Semantics":
         """The same on so many devices: replicas with losses of their own are one process where
         there is but one.
         """

@@ -2,16 +2,13 @@
 variables it uses.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 HOST = -1
 """The place of what lives in host memory; a device's place is its index."""
@@ -213,8 +210,3 @@ def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
             f" {', '.join(s.name for s in graph.placed)}"
         )
     return {stage.name: int(digit) for stage, digit in zip(graph.placed, text, strict=True)}
-
-
-def places_text(graph: StageGraph, places: Places) -> str:
-    """`places` as `parse_places` reads it."""
-    return "".join(str(places[stage.name]) for stage in graph.placed)

@@ -2,8 +2,6 @@
 by passing few samples forward and backward, every storage followed while it lives.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext

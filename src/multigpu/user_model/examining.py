@@ -6,7 +6,6 @@ is that process.
 import contextlib
 import faulthandler
 import json
-import math
 import os
 import signal
 import subprocess
@@ -26,7 +25,6 @@ from multigpu.user_model.describe import code_of, describe
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import Job, Precision, load_job, pack, sentence, unpack
 
-TWICE_S = 60.0  # without a limit, so long batches and model may take to be made again
 PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 """In the environment of an examination, which shares its cores with two further processes: threads
 that wait for each other in a loop keep them from working.
@@ -59,17 +57,6 @@ class Request(Data):
     ends_s: float
     answer: Path
     stacks: Path
-
-
-def examine_here(
-    job: Job | str, folder: Path, replicas: int, timed: bool, within_s: float = math.inf
-) -> Examined:
-    """Examine a job in this process, without a limit; a JobError says what is wrong with it."""
-    named = job if isinstance(job, str) else ""
-    loaded = load_job(job) if isinstance(job, str) else job
-    twice_s = TWICE_S if math.isinf(within_s) else within_s / 2
-    described = describe(loaded, folder, replicas, named, timed, twice_s=twice_s)
-    return Examined(described, loaded.batch_size, loaded.precision)
 
 
 def examine_apart(

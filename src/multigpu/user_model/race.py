@@ -6,8 +6,6 @@ leader have further launches, until it has as many as a verdict takes; in the th
 have a window beside the leader; in the fourth the leader and its rival, until they are told apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple

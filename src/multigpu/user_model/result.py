@@ -2,8 +2,6 @@
 would give.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -63,7 +61,7 @@ class Result:
         records: Sequence[Record],
         folder: Path,
         budget_s: float,
-    ) -> Result:
+    ) -> "Result":
         each: dict[str, list[Record]] = {called(run): [] for run in runs}
         for record in records:
             if record.status == "ok" and not record.run.traced_steps:
@@ -323,7 +321,7 @@ class Result:
         return path
 
 
-def compared(folder: str | Path) -> Result:
+def compared(folder: str | Path) -> "Result":
     """Read the comparison that a call of `compare` left in this folder; a ValueError where there is
     none. Nothing in the folder is run, whoever made it: a packed job (`jobs/*.job`, a pickle) is
     opened only to train it, and only if this user packed it on this machine.

@@ -2,8 +2,6 @@
 process a device.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import replace
@@ -52,7 +50,7 @@ def joined_group(run: Run) -> tuple[int, int]:
 
 def wrapped(
     run: Run, described: Described, folder: Path, module: nn.Module
-) -> ModelTrainer | Trained:
+) -> "ModelTrainer | Trained":
     """The module as the placement trains it, from the first process's values, with the job's loss
     and optimizer: what `multigpu.wrap` makes, where it has the placement; else a `Trained`.
     """

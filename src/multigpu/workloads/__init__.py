@@ -1,22 +1,18 @@
 """Workloads: packages here that define `WORKLOAD`, by folder, and those that others add."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multigpu.lazy import LazyMapping
 from multigpu.plugins import PluginRegistry
 from multigpu.spec import model
 from multigpu.spec.model import Model, Optimizer
+from multigpu.spec.run import Run
 from multigpu.workloads.base import Workload
-
-if TYPE_CHECKING:
-    from multigpu.spec.run import Run
 
 FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
 

@@ -1,23 +1,19 @@
 """A family of models with one kind of input, the `WORKLOAD` of its package."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
+from multigpu.inputs.batch import Source
 from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Model, Optimizer, Unit
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Staged
 from multigpu.spec.tables import table
-
-if TYPE_CHECKING:
-    from multigpu.inputs.batch import Source
-    from multigpu.spec.run import Run
-    from multigpu.spec.stage_graph import Staged
 
 
 @dataclass(frozen=True)

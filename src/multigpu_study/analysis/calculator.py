@@ -6,8 +6,6 @@ earlier formula. The reduction is that of `forecast_reduction`, its cost that of
 a device keeps that of `placements.memory` for a model whose variables can be cut anywhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from contextlib import suppress

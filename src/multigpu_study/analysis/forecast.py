@@ -1,7 +1,5 @@
 """Forecast the article's own curve from its smaller counts, and read forecasts made before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 tables of lines that are forecast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations

@@ -2,8 +2,6 @@
 rates; and every repeated point of a machine as a banner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -13,7 +13,7 @@ from multigpu.analysis.memory import GIB
 from multigpu.analysis.points import where
 from multigpu.analysis.query import run_of
 from multigpu.build import build_run
-from multigpu.placements.memory import StepNeeds, most_kept, needed
+from multigpu.placements.memory import StepNeeds, needed
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
@@ -58,7 +58,7 @@ def largest(run: Run, gigabytes: float) -> float:
         sum(variable.elements for variable in description_of(run).variables)
         * gigabytes
         * 1e9
-        / most_kept(run, description_of(run))
+        / needed(run, description_of(run)).least
     )
 
 

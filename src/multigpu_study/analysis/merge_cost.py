@@ -2,8 +2,6 @@
 on models that were left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping

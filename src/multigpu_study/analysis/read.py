@@ -2,8 +2,6 @@
 budget and of a parameter server's protocols.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

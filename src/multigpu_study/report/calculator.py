@@ -1,7 +1,5 @@
 """The calculator of a step and its memory, and the memory bars, as one element of a page."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

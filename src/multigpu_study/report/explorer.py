@@ -2,8 +2,6 @@
 moves, with nothing to be fetched.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@ flat vector of parameters. All follows from a description, which goes into Recor
 gradient has the same bits wherever it is made, if BLAS uses one thread.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Protocol, Self
 
@@ -93,7 +91,7 @@ class LinearRegression(Description):
     rows: Count = 1000
     noise: Annotated[float, Field(ge=0)] = 0.5
 
-    def build(self) -> LinearProblem:
+    def build(self) -> "LinearProblem":
         return LinearProblem(self)
 
     def inputs(self, generator: np.random.Generator) -> np.ndarray:
@@ -125,7 +123,7 @@ class DigitsProblem(Description):
     rows: ClassVar[int] = 1437
     hidden: tuple[Count, ...] = ()
 
-    def build(self) -> Classification:
+    def build(self) -> "Classification":
         from sklearn.datasets import load_digits
 
         pixels, labels = load_digits(return_X_y=True)
@@ -148,7 +146,7 @@ class PlantedTeacher(Description):
     teacher_hidden: Count = 32
     label_noise: Annotated[float, Field(ge=0, le=1)] = 0.05
 
-    def build(self) -> Classification:
+    def build(self) -> "Classification":
         generator = np.random.default_rng((self.seed, 1))
         inputs = generator.standard_normal((self.rows + self.test_rows, self.features))
         teacher = Network(self.features, (self.teacher_hidden,), 10)
@@ -212,7 +210,7 @@ class Classification:
     def __init__(
         self,
         description: DigitsProblem | PlantedTeacher,
-        network: Network,
+        network: "Network",
         inputs: np.ndarray,
         labels: np.ndarray,
     ) -> None:

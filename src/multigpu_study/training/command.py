@@ -65,8 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
     store, places = TrainingStore(arguments.folder), arguments.checkpoints
     retry, keep, progress = arguments.retry, arguments.keep, not arguments.quiet
     summary = on_hosts(
-        arguments,
-        lambda hosts: train(chosen, store, places, retry, keep, progress, company=hosts),
+        arguments, lambda hosts: train(chosen, store, places, retry, keep, progress, company=hosts)
     )
     return 1 if summary and summary.troubles else 0
 

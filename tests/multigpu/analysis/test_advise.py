@@ -40,7 +40,7 @@ from multigpu.analysis.read import Study, frames, machines_of, records_of
 from multigpu.build import build_run
 from multigpu.cli.main import main
 from multigpu.placements import find_placement
-from multigpu.placements.memory import most_kept
+from multigpu.placements.memory import needed
 from multigpu.records.record import Record, RecordStore
 from multigpu.spec.parse import parse_fields
 from multigpu.workloads import description_of
@@ -552,7 +552,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=small))
     fields = {"workload": "cnn", "model": model, "optimizer": optimizer, "devices": 8}
     replicated = build_run(placement="ddp", batch_size=32, **fields)
-    assert most_kept(replicated, description_of(replicated)) > gib * 2**30
+    assert needed(replicated, description_of(replicated)).least > gib * 2**30
     text = advised(Study.of_runs(tmp_path / "runs"), fields, "small")
     command = text.rsplit("`", 2)[1]
     run = build_run(
@@ -560,7 +560,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     )
     placement = find_placement(run.placement)
     assert (
-        most_kept(run, description_of(run)) <= gib * 2**30
+        needed(run, description_of(run)).least <= gib * 2**30
         and placement.semantics.facts.is_equal_training
         and not placement.uses_host
     )

@@ -7,8 +7,6 @@ and never behind the clocks it receives from: after an all-reduce the highest is
 messages that had to follow each other.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

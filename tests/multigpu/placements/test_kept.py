@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multigpu.build import build_run
-from multigpu.placements.memory import DeviceBytes, kept_on, most_kept, needed
+from multigpu.placements.memory import DeviceBytes, kept_on, needed
 from multigpu.spec.model import Init, Model, Optimizer, Variable
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
@@ -80,7 +80,7 @@ def test_the_device_that_needs_most_also_gathers() -> None:
     four times, or all of them and the largest twice where they stay gathered.
     """
     most = {
-        name: most_kept(run_of(name, devices, **more), SMALL)
+        name: needed(run_of(name, devices, **more), SMALL).least
         for name, devices, more in (
             ("ddp", 2, {}),
             ("zero1", 2, {}),
@@ -96,10 +96,10 @@ def test_the_device_that_needs_most_also_gathers() -> None:
         "fsdp2": 288 + twice + 4 * head,
     }
     kept = run_of("fsdp2", 3, reshard=False)
-    assert most_kept(kept, SMALL) == 288 + twice + (4 * 54 + 2 * head)
-    assert most_kept(run_of("fsdp2", 1), SMALL) == 5 * 188
+    assert needed(kept, SMALL).least == 288 + twice + (4 * 54 + 2 * head)
+    assert needed(run_of("fsdp2", 1), SMALL).least == 5 * 188
     pairs = run_of("fsdp2", 4, sharded_over=2)
-    assert most_kept(pairs, SMALL) == 384 + 96 + 4 * 4 * 36
+    assert needed(pairs, SMALL).least == 384 + 96 + 4 * 4 * 36
 
 
 G = 188  # bytes of all gradients
@@ -162,9 +162,9 @@ def test_of_many_small_parts_all_gathered_are_more_than_the_largest_four_times()
     layers = {f"layers_{number}_bias": (8,) for number in range(6)}
     run = run_of("fsdp2", 8, optimizer="sgd")
     blocks = model_of("tokens", **layers)
-    assert most_kept(run, blocks) == 6 * 32 + 6 * 4
+    assert needed(run, blocks).least == 6 * 32 + 6 * 4
     # as an image model they are one part: all of it four times, and what is kept
-    assert most_kept(run, model_of(**layers)) == 4 * 6 * 32 + 3 * 6 * 4
+    assert needed(run, model_of(**layers)).least == 4 * 6 * 32 + 3 * 6 * 4
 
 
 def test_which_placements_a_model_fits_under() -> None:
@@ -175,5 +175,5 @@ def test_which_placements_a_model_fits_under() -> None:
         for name in ("ddp", "zero1", "fsdp2", "replicated_copy")
     ]
     assert description_of(runs[0]).parameter_bytes == pytest.approx(553.4e6, rel=1e-3)
-    peaks = {run.placement: most_kept(run, description_of(run)) for run in runs}
+    peaks = {run.placement: needed(run, description_of(run)).least for run in runs}
     assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "fsdp2", "ddp", "replicated_copy"]

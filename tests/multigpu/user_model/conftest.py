@@ -3,7 +3,7 @@ import contextlib
 import pytest
 
 from multigpu.user_model import compare
-from multigpu.user_model.examining import examine_here
+from tests.multigpu.user_model.examined import examine_here
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from multigpu.user_model.budget import Budget
 from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.compare import TRACED_STEPS
 from multigpu.user_model.describe import describe
-from multigpu.user_model.examining import examine_here
 from multigpu.user_model.kept import keep
 from multigpu.user_model.launches import measured_within
 from multigpu.user_model.placed import ONE
@@ -35,6 +34,7 @@ from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
 from tests.further import asked, but
+from tests.multigpu.user_model.examined import examine_here
 from tests.multigpu.user_model.standing import check_placements
 
 MODELS = Path(__file__).parent / "models.py"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from benchmarks.stage_search.measure import places_text
 from benchmarks.stage_search.pricing import HOST_MODELS, NOTHING, Pricing, copy_cost
 
 from multigpu.build import build_run
@@ -14,7 +15,7 @@ from multigpu.placements.stage_split import RULES
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
-from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
+from multigpu.spec.stage_graph import Places, Stage, StageGraph
 from multigpu.workloads import description_of, find_model
 from multigpu.workloads.stages import graph_of, places_of
 from multigpu_study.stages.costs import CopyCost, Costs, StageCost, StagePass

@@ -7,8 +7,6 @@ tells why: input (it waits for a batch, or copies one), launch (it launches kern
 rest.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

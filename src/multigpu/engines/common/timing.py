@@ -1,15 +1,12 @@
 """The clock of a Run, without a framework, and which steps after it are traced."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from multigpu.spec.run import Run
+from multigpu.spec.run import Run
 
 # the host's clock and the device's events may differ by this share of the window before a Record is
 # flagged

@@ -1,7 +1,5 @@
 """From a framework-free Source to tensors on every replica's device; JPEG files through tf.data."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Records and holds all sessions; others do what it asks. Members come to host 0 b
 that a session hears all alike, and notices alike that one has gone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -17,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from multigpu.machine.lane import visible_gpus
 from multigpu.machine.line import Line, connect, limit, line_of
@@ -146,7 +144,7 @@ class Gathering:
             connection, (host, where) = self.accept(until)
             self.outposts[host] = Outpost(where, connection)
 
-    def __enter__(self) -> Gathering:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:

@@ -1,7 +1,5 @@
 """Repeated blocks of a model: what FSDP2 gathers at a time, and what is recomputed or compiled."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -76,8 +76,7 @@ class Bucket:
         packed = [number for number in range(len(gradients)) if number not in self.elsewhere]
         if packed:
             torch._foreach_copy_(
-                [self.views[number] for number in packed],
-                [gradients[number] for number in packed],
+                [self.views[number] for number in packed], [gradients[number] for number in packed]
             )
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view

@@ -1,7 +1,5 @@
 """From a Source to tensors where the step wants them, and how long the step waited."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -66,7 +64,7 @@ class Thread(Feeding[Ready]):
 class Ahead:
     """A thread that places up to `run.prefetch` batches before their step asks."""
 
-    def __init__(self, feed: Feed, first: int) -> None:
+    def __init__(self, feed: "Feed", first: int) -> None:
         self.feed, self.first = feed, first
         run = feed.device.run
         self.placed: queue.Queue[Any] = queue.Queue()

@@ -1,7 +1,5 @@
 """From the profiler's events to timelines of traced steps and times of a model's layers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

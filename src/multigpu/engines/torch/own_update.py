@@ -1,10 +1,8 @@
 """A user's own update: an optimizer, clipped gradients, a schedule of learning rates."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from multigpu.spec.errors import JobError, Unsupported
 from multigpu.spec.model import Model
-
-if TYPE_CHECKING:
-    from multigpu.workloads.own.job import Job
+from multigpu.workloads.own.job import Job
 
 ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers that update a piece of a parameter as they update the whole."""

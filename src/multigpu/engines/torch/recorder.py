@@ -1,7 +1,5 @@
 """Recording a step as a CUDA graph, and making the process whole again where that fails."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

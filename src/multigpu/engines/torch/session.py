@@ -1,7 +1,5 @@
 """One Run in PyTorch, on this process's replicas: build, warm up, time, and energy."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -1,13 +1,9 @@
 """Define what a sweep asks of the hosts that carry out its launches together."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from multigpu.machine.machine import Machine
-
-if TYPE_CHECKING:
-    from multigpu.runner.plan import Journal, Plan
+from multigpu.runner.plan import Journal, Plan
 
 
 class LaunchHosts(Protocol):

@@ -1,7 +1,5 @@
 """A Run with all that judges it handed in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """`multigpu.wrap`: a module of one's own on several GPUs, in a plain training loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches of any structure: taken apart into tensors, cut into micro-batches, given to a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

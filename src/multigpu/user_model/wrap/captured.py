@@ -2,8 +2,6 @@
 as it was recorded, and run eagerly elsewhere.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

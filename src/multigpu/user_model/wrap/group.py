@@ -1,7 +1,5 @@
 """The processes that train together: one a device, started by torchrun, or this one alone."""
 
-from __future__ import annotations
-
 import os
 
 import torch

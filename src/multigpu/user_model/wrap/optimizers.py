@@ -1,7 +1,5 @@
 """The optimizer of a wrapped model: made over what this rank updates, clipped, scheduled."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A model put on the devices of a group under a placement: who holds and who updates what."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Settings of a wrapped model, checked before anything is built."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The whole state of a training, gathered: the same on every rank, for any number of devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A training step as PyTorch runs it: forward, backward, merged gradients, update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A wrapped model: steps, evaluation, state."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys
@@ -23,7 +21,7 @@ from multigpu.user_model.wrap.placed import Placed
 from multigpu.user_model.wrap.settings import Settings, check_model, use_precision
 from multigpu.user_model.wrap.step import Loss, Randomness, Step, on_stream
 
-TRAINERS: weakref.WeakSet[ModelTrainer] = weakref.WeakSet()
+TRAINERS: "weakref.WeakSet[ModelTrainer]" = weakref.WeakSet()
 
 
 @atexit.register

@@ -4,8 +4,6 @@ number within its own tuple: `conv1`, `residual1`, ...) for all builders.
 Shapes are of one image, channels first: (channels, height, width), or (features,) once flattened.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Trace shapes and counts through a network of layers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Trace:
     passes: int = 0
     spared: int = 0
 
-    def __add__(self, other: Trace) -> Trace:
+    def __add__(self, other: "Trace") -> "Trace":
         """Of this and then the other, or of both beside each other."""
         variables, flops = self.variables + other.variables, self.flops + other.flops
         return Trace(

@@ -2,8 +2,6 @@
 with PyTorch's GPU builds only.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -13,15 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Literal
 
-from multigpu.spec.model import (
-    LSTM_PASSES,
-    Exchange,
-    Init,
-    Model,
-    Optimizer,
-    Splitting,
-    Variable,
-)
+from multigpu.spec.model import LSTM_PASSES, Exchange, Init, Model, Optimizer, Splitting, Variable
 from multigpu.spec.stage_graph import Stage
 from multigpu.workloads.base import models_in
 
