@@ -9,8 +9,10 @@ import pytest
 from multigpu.build import build_run
 from multigpu.placements.memory import DeviceBytes, kept_on, needed
 from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
+from tests.refusals import cases_beside
 
 
 def model_of(unit: Any = "images", **shapes: tuple[int, ...]) -> Model:
@@ -102,41 +104,19 @@ def test_the_device_that_needs_most_also_gathers() -> None:
     assert needed(pairs, SMALL).least == 384 + 96 + 4 * 4 * 36
 
 
-G = 188  # bytes of all gradients
-IN_GRAPH = {"execution": "captured"}
-COPIED = IN_GRAPH | {"bucket_send": "copied"}
-PARTS, EACH = {"micro_steps": 2}, {"micro_steps": 2, "micro_sync": "each"}
-BESIDE = {
-    "one after backward": ("replicated_allreduce", 2, {}, (G, 0, 0)),
-    "and the sum of parts": ("replicated_allreduce", 2, EACH, (2 * G, 0, 0)),
-    "none before backward": ("independent", 2, {}, (0, G, 0)),
-    "of the parts before": ("independent", 2, PARTS, (G, 0, 0)),
-    "an average's message": ("local_sgd", 2, {}, (0, G, G)),
-    "nothing to average": ("local_sgd", 1, {}, (0, G, 0)),
-    "of one process": ("data_parallel", 2, {"processes": "one"}, (0, G, 0)),
-    "the library's buckets": ("ddp", 2, {}, (2 * G, 0, 0)),
-    "and parts outside": ("ddp", 2, PARTS, (3 * G, 0, 0)),
-    "and parts inside": ("ddp", 2, EACH, (2 * G, 0, 0)),
-    "packed beside the made": ("ddp", 2, IN_GRAPH, (G, G, 0)),
-    "sent as they are": ("ddp", 2, IN_GRAPH | {"bucket_send": "grouped"}, (0, G, 0)),
-    "packed and added up": ("ddp", 2, IN_GRAPH | PARTS, (2 * G, 0, 0)),
-    "packed, summed, and made": ("ddp", 2, IN_GRAPH | EACH, (2 * G, G, 0)),
-    "copied, with pieces that arrive": ("ddp", 2, COPIED, (2 * G, G, 0)),
-    "in halves on their way": ("ddp", 2, COPIED | {"wire_dtype": "bf16"}, (2 * G, G, 0)),
-    "copied, of a divided update": ("zero1", 2, COPIED, (2 * G, G, 0)),
-    "on one device nothing is copied": ("ddp", 1, COPIED, (G, G, 0)),
-    "wide ones for masters": ("ddp", 2, GPT, (G, 0, G)),
-    "scattered, of parts not yet": ("zero2", 2, PARTS, (112 + G + 3 * G, 0, 0)),
-}
-
-
-@pytest.mark.parametrize("name", BESIDE)
-def test_which_gradients_are_there_beside_activations(name: str) -> None:
-    """(held, made, updating) beside variables and states."""
-    placement, devices, more, expected = BESIDE[name]
-    run = run_of(placement, devices, **more)
-    kept = kept_on(run, SMALL)
-    found = needed(run, SMALL)
+@pytest.mark.parametrize(
+    ("placement", "devices", "fields", "expected"),
+    [
+        pytest.param(placement, int(devices), fields, tuple(map(int, expected)), id=name)
+        for name, placement, devices, fields, *expected in cases_beside(__file__, "beside.csv")
+    ],
+)
+def test_which_gradients_are_there_beside_activations(
+    placement: str, devices: int, fields: str, expected: tuple[int, ...]
+) -> None:
+    """(held, made, updating) beside variables and states; all gradients have 188 bytes."""
+    run = run_of(placement, devices, **parse_fields(fields.split()))
+    kept, found = kept_on(run, SMALL), needed(run, SMALL)
     held = found.held - (kept.total - kept.gradients)
     assert (held, found.made, found.updating) == expected
 

@@ -6,7 +6,7 @@ import pytest
 
 from multigpu.spec.collective import CollectiveRun, repetition, size_text
 from multigpu_study.collectives.order import parse_size, runs_in_order, sizes_in_order
-from tests.refusals import refused
+from tests.refusals import cases_beside, refused
 
 KIB, MIB = 2**10, 2**20
 
@@ -15,31 +15,11 @@ def made(**more: Any) -> CollectiveRun:
     return CollectiveRun.built(**{"method": "ring", "bytes": 64 * KIB, "devices": 4} | more)
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"method": "rong"}, "unknown method 'rong': choose one of nccl"),
-        ({"devices": 1}, "one process has nothing to reduce"),
-        ({"bytes": 6}, "6 bytes are no whole number of fp32 elements"),
-        ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
-        ({"method": "two_shot", "device_type": "cpu"}, "method 'two_shot' exists on GPUs only"),
-        ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),
-        ({"delay_us": 5}, "which a GPU does not wait for"),
-        ({"compute_ms": 5}, "which a GPU does not wait for"),
-        (
-            {"method": "gloo", "delay_us": 5, "device_type": "cpu"},
-            "slept between our own messages, not those of 'gloo'",
-        ),
-        ({"execution": "captured", "device_type": "cpu"}, "'captured' exists on GPUs only"),
-        ({"devices": 0}, "devices = 0: input should be greater than or equal to 1"),
-        ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
-        ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
-        ({"dtype": "bf16"}, "dtype = 'bf16': input should be 'fp32'"),
-        ({"warm": 1}, "warm is no field that this version knows"),
-    ],
-)
-def test_what_cannot_be_timed_is_refused(fields: dict[str, Any], why: str) -> None:
-    refused(why, made, **fields)
+@pytest.mark.parametrize(("words", "why"), cases_beside(__file__, "refused.csv"))
+def test_what_cannot_be_timed_is_refused(words: str, why: str) -> None:
+    fields = dict(word.split("=") for word in words.split())
+    numbers = {name: int(value) for name, value in fields.items() if value.isdigit()}
+    refused(why, made, **fields | numbers)
 
 
 def test_what_can_be_timed_says_what_it_is() -> None:

@@ -1,8 +1,7 @@
-"""A small draw of `tests.fuzz_many`, which tells what breaks."""
+"""A small draw of `benchmarks.fuzz_many`, which tells what breaks."""
 
 import pytest
-
-from tests import fuzz_many
+from benchmarks import fuzz_many
 
 
 def test_what_is_drawn_is_built_or_refused_and_ends_well(

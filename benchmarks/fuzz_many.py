@@ -1,7 +1,7 @@
 """Try very many field combinations and command lines, drawn by a seed: each is taken, or refused in
 one sentence.
 
-    python -m tests.fuzz_many --fields 1000000 --lines 5000 --seed 1
+    python -m benchmarks.fuzz_many --fields 1000000 --lines 5000 --seed 1
 
 Commands that would measure get `--dry-run`. Exit status 1: something raised, wrote a traceback, or
 ended with another code than 0, 1, 2 or 130; what it was is printed.
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-
-from multigpu.spec.run import Run
 from tests.multigpu.fuzz.strategies import known_runs, pairs_of, parsers
 from tests.multigpu.fuzz.words import built_or_refused, ends_well, fuzzed, lines
+
+from multigpu.spec.run import Run
 
 READ_ONLY = (
     *("page", "ceilings", "doctor", "records", "verify", "explain", "advise", "table", "fits"),
