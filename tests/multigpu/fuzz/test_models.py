@@ -69,15 +69,15 @@ def processes() -> Iterator[Processes]:
 def is_right_to_refuse(recipe: Recipe, said: str) -> bool:
     """Whether a drawn model may be refused in these words."""
     one_sentence(said)
-    if "more than 1 value per channel" in said:
-        return recipe.size == 1
-    if "register_post_accumulate_grad_hook" in said:
-        return "late_hook" in recipe.blocks
-    if "has a hook on" in said:
-        return recipe.given and bool({"parameter_hook", "late_hook"} & {*recipe.blocks})
-    if "cannot be handed to other processes" in said:
-        return recipe.given and bool({"weight_norm", "orthogonal"} & {*recipe.blocks})
-    return False
+    blocks = {*recipe.blocks}
+    right = {
+        "more than 1 value per channel": recipe.size == 1,
+        "register_post_accumulate_grad_hook": "late_hook" in blocks,
+        "has a hook on": recipe.given and blocks & {"parameter_hook", "late_hook"},
+        "cannot be handed to other": recipe.given and blocks & {"weight_norm", "orthogonal"},
+        "gets one in a later step": "experts" in blocks,  # one that no examined sample chose
+    }
+    return any(may for words, may in right.items() if words in said)
 
 
 def examined(recipe: Recipe, job: Job, folder: Path) -> Described | None:
