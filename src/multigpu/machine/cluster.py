@@ -1,7 +1,5 @@
 """Several hosts as one machine: what a Record says of where it was measured."""
 
-from __future__ import annotations
-
 import re
 from typing import TYPE_CHECKING
 
@@ -32,7 +30,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def as_machine(host: Machine, cluster: Cluster) -> Machine:
+def as_machine(host: "Machine", cluster: Cluster) -> "Machine":
     """The hosts as one machine, each like `host`. Its name does not say how many there are (a Run's
     devices do), so that 1 to 16 devices of a cluster are points of one machine.
     """

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -11,13 +11,15 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from multigpu.spec.errors import JobError, Unsupported
 from multigpu.spec.model import Model
-from multigpu.workloads.own.job import Job
+
+if TYPE_CHECKING:
+    from multigpu.workloads.own.job import Job
 
 ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers that update a piece of a parameter as they update the whole."""
 
 
-def job_of(model: Model) -> Job | None:
+def job_of(model: Model) -> "Job | None":
     """Return the user's job where its update is its own; None: a rule of the study's it is."""
     described = getattr(model.config, "described", None)
     if described is None or not described.own_update:
@@ -25,7 +27,7 @@ def job_of(model: Model) -> Job | None:
     return described.load(model.config.folder)
 
 
-def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any:
+def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: bool) -> Any:
     """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used."""
     if "optimizer" not in job.own_update:
         return None
@@ -45,7 +47,7 @@ def own_optimizer(job: Job, parameters: list[nn.Parameter], pieces: bool) -> Any
 
 
 def settle(
-    optimizer: torch.optim.Optimizer, job: Job, pieces: bool, captured: bool = False
+    optimizer: torch.optim.Optimizer, job: "Job", pieces: bool, captured: bool = False
 ) -> Callable[[], None] | None:
     """Have an optimizer clip gradients before each step, and follow the job's schedule after it.
 
