@@ -135,7 +135,7 @@ class Estimate:
         return Estimate(whole / self.value, whole / self.high, whole / self.low, self.keys, "")
 
 
-def estimate(of: Any, name: str = "ratio", **fields: Any) -> "Estimate":
+def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
     """The figure in column `name` of a row, or of a table's one row with these fields, or a plain
     number. Missing: the row has none.
     """

@@ -303,7 +303,7 @@ class HeldOutCount:
 
 def held_out(
     points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> "HeldOutCount":
+) -> HeldOutCount:
     """Fit without the largest count and predict it, with the measurement's own spread of launches.
     ValueError: too few counts remain.
     """

@@ -108,8 +108,8 @@ def _needed(run: Run) -> StepNeeds:
 
 
 def _in_parts(run: Run, adds: float, room: float) -> Run | None:
-    """The Run with its batch passed in so many parts that it fits, which keep what gradients they
-    add up; None where it cannot fit.
+    """Return the Run with enough micro-steps to fit into `room` bytes, beside the gradients that
+    micro-steps add up; None where no number does.
     """
     fields, before = run.model_dump(exclude_defaults=True), run.micro_steps or 1
     left = room - _needed(build_run(**fields | {"micro_steps": before + 1})).held

@@ -27,8 +27,8 @@ FEW, MORE = 2, 4  # samples that pass, of which a batch's bytes follow
 class LiveBytes(TorchDispatchMode):
     """Bytes of storages that operators made inside: alive now, and after each operator.
 
-    gradients: bytes of those that were given up to parameters, which do not count; made: after each
-        operator.
+    gradients: bytes of the parameters' complete gradients, which are not counted as alive; made:
+        the same after each operator.
     """
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class LiveBytes(TorchDispatchMode):
         self.known[place] = 0
 
     def give_up(self, parameter: Tensor) -> None:
-        """Count a parameter's gradient, which is complete, as one."""
+        """Count a parameter's gradient, now complete, as a gradient and no longer as alive."""
         assert parameter.grad is not None
         self.leave_out(parameter.grad)
         self.gradients += parameter.nbytes
 
 
 def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precision) -> LiveBytes:
-    """Follow a step on so many samples of the first batch (None: all), whose gradients are made
-    anew.
+    """Run a step on so many samples of the first batch (None: all), without gradients at its begin,
+    and return the bytes that were alive after each of its operators.
     """
     structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))

@@ -13,7 +13,8 @@ WRITTEN, RECOMPUTED = "as written", "recomputed"
 class PerBatch(NamedTuple):
     """Bytes of a batch at each moment of a step: `fixed`, and `each` for every sample.
 
-    made: the share of all gradients that is there by then, whose bytes are not among these.
+    made: the share of all gradients that backward has made by each moment; their own bytes are
+        in neither of the other two.
     """
 
     fixed: np.ndarray

@@ -321,7 +321,7 @@ class Result:
         return path
 
 
-def compared(folder: str | Path) -> "Result":
+def compared(folder: str | Path) -> Result:
     """Read the comparison that a call of `compare` left in this folder; a ValueError where there is
     none. Nothing in the folder is run, whoever made it: a packed job (`jobs/*.job`, a pickle) is
     opened only to train it, and only if this user packed it on this machine.
