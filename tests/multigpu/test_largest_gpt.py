@@ -21,15 +21,14 @@ def test_measured_peaks_are_what_gradients_made_in_backward_need(script: ModuleT
     """Two forecasts are those of before, which had all gradients beside all activations."""
     with (paths.DATA / "benchmarks" / "largest_gpt.csv").open(encoding="utf8") as file:
         rows = list(csv.DictReader(file))
-    today = rows[2]
-    assert float(today["forecast_gib"]) == pytest.approx(float(today["peak_gib"]), rel=0.01)
+    assert float(rows[2]["forecast_gib"]) == pytest.approx(float(rows[2]["peak_gib"]), rel=0.01)
     for row in rows[:3]:
         blocks, width, peak = int(row["blocks"]), int(row["width"]), float(row["peak_gib"])
         found = script.needs(blocks, width, "independent", 1)
         assert found.least / script.GIB == pytest.approx(peak, rel=0.01)
         # of biases and norms, too, variable, gradient and two states
         assert found.least == 16 * int(row["parameters"]) + 16 * width * (13 * blocks + 2)
-        assert (float(row["forecast_gib"]) > 1.15 * peak) == (row is not today)
+        assert (float(row["forecast_gib"]) > 1.15 * peak) == (row is not rows[2])
     against = [script.against_forecast("larger" in row["of"], row["outcome"]) for row in rows]
     assert [*map(bool, against)] == [False, True, False, False]
 

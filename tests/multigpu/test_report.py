@@ -279,9 +279,8 @@ def test_the_method_pages_counts_of_faults_are_those_of_the_soaks() -> None:
     found = []
     for name, earlier in (("soak", 50), ("soak-gpu", 0)):  # 50 kills are of the first soak
         rows = pd.read_csv(report.FAULTS / f"{name}.csv")
-        counts = rows["fault"].value_counts()
-        killed = counts["a killed agent"] + counts["a killed worker"] - earlier
-        found.append((killed, counts["a Run that hangs"], counts["a Run without memory"]))
+        kinds = [rows["fault"].str.contains(kind).sum() for kind in ("killed", "hangs", "memory")]
+        found.append((str(kinds[0] - earlier), *map(str, kinds[1:])))
         assert rows["lost"].sum() == 0
-    assert [tuple(map(int, told)) for told in re.findall(counted, text)] == found
+    assert re.findall(counted, text) == found
     assert "All 1,000 Runs of one soak have their Record" in text
