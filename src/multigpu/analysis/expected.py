@@ -274,32 +274,26 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
         return None
-    known = "model" if run.model in set(launched["model"]) else "workload"
-    least_s = launched.groupby(known)["step_time_s"].min()
     ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(
         subset="bound"
     )
+    ones = ones.assign(ideal_s=ones["units"] / ones["timed_steps"] / ones["bound"])
     shares = ones.groupby("model")["share_of_bound"].median()
     share = float(shares.get(run.model, shares.median()))
-    told_s = np.maximum(
-        ones["units"] / ones["timed_steps"] / (float(shares.median()) * ones["bound"]),
-        ones[known].map(least_s),
-    ).astype("float64")
-    slower, faster = (
-        np.log(ones["step_time_s"] / told_s)
-        .groupby([ones["model"], ones["batch_size"]])
-        .median()
-        .quantile([0.975, 0.025])
-    )
     units = run.batch_size * float(
         (akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median()
     )
-    least = least_s[getattr(run, known)]
-    if known == "workload":  # a larger model's step is no floor of a smaller one's
-        smaller = ones["units"] / ones["timed_steps"] / ones["bound"] <= units / ceiling
-        least = where(ones[smaller], workload=run.workload)["step_time_s"].min()
-    floor_s = np.fmax(least, launched["step_time_s"].min())
-    one_s = max(units / (share * ceiling), float(floor_s)) * np.exp([0.0, slower, faster])
+    least_s = launched.groupby("model")["step_time_s"].min()
+    if run.model in least_s:
+        floor_s, floors_s = least_s[run.model], ones["model"].map(least_s)
+    else:
+        (floor_s,) = _floors_s(ones, run.workload, run.model, pd.Series([units / ceiling]))
+        each: Any = ones.groupby(["workload", "model"])["ideal_s"]
+        floors_s = pd.concat([_floors_s(ones, job, model, own) for (job, model), own in each])
+    told_s = np.fmax(ones["ideal_s"] / shares.median(), floors_s).astype("float64")
+    off = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]])
+    slower, faster = off.median().quantile([0.975, 0.025])
+    one_s = max(units / (share * ceiling), floor_s) * np.exp([0.0, slower, faster])
     cost = cost_of(run.execution, run.processes)
     rate = _merged(run, units, tuple(one_s), links, cost, description_of(run).unit)
     basis = (
@@ -307,3 +301,13 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
         f" {own['machine'].iloc[0]}"
     )
     return Expected(run, rate, rate.value * float(one_s[0]) / (units * run.devices), basis)
+
+
+def _floors_s(ones: pd.DataFrame, workload: str, model: str, ideal_s: pd.Series) -> pd.Series:
+    """For each ideal step of a model the shortest step of other models of its workload whose own
+    ideal is no longer (a larger model's step is no floor of a smaller one's), or else of any.
+    """
+    other = ones[ones["workload"].eq(workload) & ones["model"].ne(model)].sort_values("ideal_s")
+    shortest = np.minimum.accumulate([np.inf, *other["step_time_s"]])
+    found = pd.Series(shortest[np.searchsorted(other["ideal_s"], ideal_s, "right")], ideal_s.index)
+    return found.mask(np.isinf(found), ones["step_time_s"].min())

@@ -7,10 +7,9 @@ refuses the Run, the Run failed, or nobody measured it.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import ratio_columns
+from multigpu.analysis.compare import best_single, ratio_columns
 from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.style import in_order
@@ -26,8 +25,6 @@ FORMS = {"torch": "eager", "tensorflow": "graph"}
 
 FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 BEST = ("best", "best_low", "best_high")
-LAUNCHES = 5
-"""As many launches as a point of the table has when it is done."""
 FIGURES = ("rate", "rate_low", "rate_high", *BEST)
 
 
@@ -90,22 +87,10 @@ def _with_best(rows: pd.DataFrame, of_machine: pd.DataFrame) -> pd.DataFrame:
     """The rows with best, best_low and best_high, NaN where the framework has no single device."""
     parts = []
     for framework, own in rows.groupby("framework", sort=False):
-        base = _best_single(where(of_machine, framework=framework))
+        ones = best_single(_usual_form(where(of_machine, framework=framework)), form=())
+        base = ones.sort_values("rate").iloc[-1] if len(ones) else None
         parts.append(own if base is None else own.join(ratio_columns(own, base, "best")))
     return pd.concat(parts).reindex(columns=[*rows, *BEST]) if parts else rows
-
-
-def _best_single(rows: pd.DataFrame) -> pd.Series | None:
-    """The fastest point of one device launched in the usual form, of those with an interval if
-    there are any, and of these of those with as many launches as any: two repeats of another boot
-    would win by their luck, and make every ratio as wide as boots differ.
-    """
-    ones = _usual_form(where(rows[rows["n"] > 0], devices=1))
-    if ones.empty:
-        return None
-    known = ones[ones["rate_low"].notna()]
-    often = known[known["launches"].ge(min(LAUNCHES, known["launches"].max()))]
-    return (often if len(often) else ones).sort_values("rate").iloc[-1]
 
 
 def _usual_form(rows: pd.DataFrame) -> pd.DataFrame:
@@ -126,6 +111,7 @@ def _filled(
     """The cells of one column: the most repeated point in the usual form, or why there is none."""
     told = [*FIGURES, "execution", "processes", "n", "launches", "keys"]
     cells: list[dict[str, Any]] = []
+    column = {"devices": devices, "machine": machine}
     known = every_placement()
     rows_of = {name: known[name] for name in in_order(known)}
     # a choice among few columns costs a tenth of one among all of a point
@@ -133,13 +119,7 @@ def _filled(
     usual = usual[[name for name in asked if name in usual]]
     for framework in FRAMEWORKS:
         for row in rows_of.values():
-            cell = {
-                "framework": framework,
-                "placement": row.name,
-                "devices": devices,
-                "machine": machine,
-                "reason": "",
-            }
+            cell = {"framework": framework, "placement": row.name, **column, "reason": ""}
             own = where(usual, framework=framework, placement=row.name)
             measured = own[own["n"] > 0].sort_values(["launches", "n"], kind="stable")
             if len(measured):
@@ -149,9 +129,7 @@ def _filled(
                 cell["reason"] = _reason(row, framework, job, devices, device_type, own)
             cells.append(cell)
     table = pd.DataFrame(cells)
-    for name in told:
-        if name not in table:
-            table[name] = np.nan
+    table = table.reindex(columns=[*dict.fromkeys([*table, *told])])
     return table.astype(dict.fromkeys(FIGURES, "float64"))
 
 

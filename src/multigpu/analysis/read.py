@@ -172,7 +172,11 @@ class Study:
         """A row a traced Run of this machine: its point and where its step's time goes
         (`traces.causes_frame`).
         """
-        return causes_frame(with_untraced_steps(self.records))
+        return cached_on_disk(
+            f"traces-{self.machine}",
+            [self.runs],
+            lambda: causes_frame(with_untraced_steps(self.records)),
+        )
 
     def on(self, machine: str) -> Self:
         """The same Records as another machine's page would see them, for a sentence that names

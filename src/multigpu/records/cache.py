@@ -3,7 +3,8 @@
 import contextlib
 import hashlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,19 +20,22 @@ def state_of(roots: Sequence[Path]) -> str:
     """A digest of names, times and sizes of all files that results depend on: Records, what is
     withdrawn, this program, added packages.
     """
-    program = sorted(
-        [
-            *plugins.files(),
-            *(path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern)),
-        ]
-    )
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
-    own = [
-        (str(path), found.st_mtime_ns, found.st_size)
-        for path in [*program, *withdrawn]
-        for found in (path.stat(),)
-    ]
+    own = [*_program(), *_stamps(withdrawn)]
     return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
+
+
+@cache
+def _program() -> list[tuple[str, int, int]]:
+    """The stamps of this program's files, once: a process goes on with what it has imported."""
+    own = (path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern))
+    return _stamps(sorted([*plugins.files(), *own]))
+
+
+def _stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    return [
+        (str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),)
+    ]
 
 
 def cached_on_disk(

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -121,7 +122,7 @@ def execute_notebooks(
         started = []
         for path, has in names.items():
             own = {name: given[name] for name in given if name in has}
-            started.append(pool.submit(_execute, path, output / path.name, own))
+            started.append(pool.submit(_execute, path, output / path.name, own, each_cell=False))
             started[-1].add_done_callback(lambda _: bar.update())
     return [future.result() for future in started]
 
@@ -154,12 +155,14 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
+def _execute(path: Path, copy: Path, parameters: Mapping[str, Any], each_cell: bool = True) -> Path:
     """Run a notebook to its end; its copy has its name only then, and before, or if it stops
     (NotebookError), `NAME.failed.ipynb`.
+    each_cell: write the copy after every cell, which costs a page of many figures seconds.
     """
     unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
     try:
+        shutil.copyfile(path, unfinished)  # what is left of a page whose kernel dies
         execute_notebook(
             path,
             unfinished,
@@ -167,6 +170,7 @@ def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
             kernel_name="python3",
             language="python",
             progress_bar=False,
+            request_save_on_cell_execute=each_cell,
             # not `cwd`, which papermill makes the folder of all its threads
             resources={"metadata": {"path": str(path.parent)}},
         )

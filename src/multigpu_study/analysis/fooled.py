@@ -24,10 +24,12 @@ def days_apart(frame: pd.DataFrame) -> pd.DataFrame:
         in twenty if boots do not differ. n: repeats of both. keys: their Records.
     """
     ok = frame[frame["status"].eq("ok") & frame["boot"].fillna("").ne("")]
+    ok = ok.assign(_point=ok.groupby(list(POINT), sort=False, dropna=False).ngroup())
+    ok = ok[ok.groupby(["_point", "boot"])["key"].transform("size").gt(1)]
+    ok = ok[ok.groupby("_point")["boot"].transform("nunique").gt(1)]
     found: list[Mapping[str, Any]] = []
-    for _, point in ok.groupby(list(POINT), sort=False, dropna=False):
-        boots = [own for _, own in point.groupby("boot", sort=False) if len(own) > 1]
-        for first, second in combinations(boots, 2):
+    for _, point in ok.groupby("_point"):
+        for (_, first), (_, second) in combinations(point.groupby("boot", sort=False), 2):
             a, b = (np.log(own["units_per_s"].to_numpy(dtype=float)) for own in (first, second))
             found.append(
                 {

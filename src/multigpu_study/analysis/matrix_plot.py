@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 
 from multigpu.analysis.matrix import NOT_MEASURED
@@ -36,14 +35,16 @@ def heat(
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         cells = group.set_index(["placement", "devices"])
         shares = cells["best"].astype("float64").unstack().reindex(index=names, columns=counts)
-        gaps = {"linewidths": 1.5, "linecolor": "none"}
-        sns.heatmap(shares, ax=ax, cmap="Blues", vmin=0, vmax=most, cbar=False, **gaps)
+        gaps: dict[str, Any] = {"linewidths": 1.5, "edgecolor": "none"}
+        ax.pcolormesh(np.ma.masked_invalid(shares), cmap="Blues", vmin=0, vmax=most, **gaps)
+        ax.spines[:].set_visible(False)
+        ax.set(xlim=(0, len(counts)), ylim=(len(names), 0))
         ax.set_facecolor("none")
         for down, name in enumerate(names):
             for along, count in enumerate(counts):
                 row = cells.loc[(name, count)]
                 _write(ax, row, (along + 0.5, down + 0.5), most, reasons)
-        ax.set_yticks(np.arange(len(names)) + 0.5, [label(name) for name in names], rotation=0)
+        ax.set_yticks(np.arange(len(names)) + 0.5, [label(name) for name in names], va="center")
         ax.set_xticks(np.arange(len(counts)) + 0.5, [str(count) for count in counts])
         ax.set_xlabel("GPUs")
         ax.set_ylabel("")

@@ -20,8 +20,8 @@ HERE = "8x-nvidia-h200"
 def planted() -> list[Record]:
     """ddp on one and two devices, a faster kernel, a way of TensorFlow, and one short of memory."""
     return [
-        *make_point([1e6, 1.02e6, 0.98e6], placement="ddp", devices=1),
-        *make_point([1.1e6, 1.1e6], placement="exp4", devices=1),  # fewer launches, by luck faster
+        *make_point([1e6, 1.02e6, 0.98e6, 1e6, 1e6], "abcde", placement="ddp", devices=1),
+        *make_point([1.1e6, 1.1e6], placement="exp4", devices=1),  # rarer, faster than luck makes
         *make_point([1.7e6, 1.72e6, 1.68e6], placement="ddp", devices=2),
         *make_point([3e6, 3e6, 3e6], placement="ddp", devices=2, cross_entropy="fused"),
         *make_point([4e6, 4e6, 4e6], placement="ddp", devices=2, execution="captured"),
@@ -48,8 +48,8 @@ def test_a_cell_is_the_usual_form_over_one_device_of_its_framework(cells: pd.Dat
     """Neither captured nor with a kernel of its own; TensorFlow has no device alone to compare."""
     two = cells.loc[("torch", "ddp", 2)]
     assert two["rate"] == pytest.approx(1.7e6, rel=1e-3)
-    assert two["best"] == pytest.approx(1.7, rel=1e-3)
-    assert two["best_low"] < 1.7 < two["best_high"]
+    assert two["best"] == pytest.approx(1.7 / 1.1, rel=1e-3)
+    assert two["best_low"] < 1.7 / 1.1 < two["best_high"]
     assert (two["n"], two["execution"]) == (3, "eager")
     assert pd.isna(cells.loc[("tensorflow", "exp1", 2), "best"])
     assert cells.loc[("tensorflow", "exp1", 2), "rate"] == pytest.approx(5e5)
@@ -87,7 +87,7 @@ def test_the_command_prints_rates_and_reasons(
     plant(RecordStore(tmp_path / "runs"), planted())
     assert main(["--records", str(tmp_path / "runs"), "table", "--devices", "2"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^ddp +1,699,\d+ \(1\.70\) 3/\d$", said, re.MULTILINE)
+    assert re.search(r"^ddp +1,699,\d+ \(1\.5[45]\) 3/\d$", said, re.MULTILINE)
     assert "3 GiB too few" in said
     assert main(["--records", str(tmp_path / "runs"), "table", "--devices", "7"]) == 2
 
