@@ -9,7 +9,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from multigpu.engines.torch.own_update import ELEMENTWISE, count_on_device, rates_on
+from multigpu.engines.torch.own_update import (
+    ELEMENTWISE,
+    check_steps_alone,
+    count_on_device,
+    rates_on,
+)
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.user_model.wrap.placed import Placed, local
 
@@ -46,11 +51,7 @@ def made(given: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
             f"optimizer(parameters) gave a {type(optimizer).__name__}: let it return a"
             " torch.optim.Optimizer"
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "optimizer is LBFGS, which evaluates the loss several times a step: give one that"
-            " steps from gradients alone"
-        )
+    check_steps_alone(optimizer)
     known = {id(each) for each in parameters}
     for group in optimizer.param_groups:
         for each in group["params"]:
