@@ -79,7 +79,11 @@ class Update:
             name: nn.Parameter(local(each.detach())) if isinstance(each, DTensor) else each
             for name, each in targets.items()
         }
-        self.optimizer = made(given, list(self.pieces.values()))
+        # groups may go by a parameter's place among all, of which this rank updates its own
+        self.optimizer = made(given, list({**placed.trainable, **self.pieces}.values()))
+        mine = set(map(id, self.pieces.values()))
+        for group in self.optimizer.param_groups:
+            group["params"] = [each for each in group["params"] if id(each) in mine]
         # an elementwise one updates a piece as a plain tensor, without DTensor's cost on the host
         if type(self.optimizer) not in ELEMENTWISE and any(
             isinstance(each, DTensor) for each in targets.values()
