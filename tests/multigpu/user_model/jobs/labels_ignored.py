@@ -19,9 +19,9 @@ class Net(nn.Module):
 
 
 def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 8, generator=generator)
     label = torch.randint(0, 5, (n,), generator=generator)
-    ignored = torch.rand(n, generator=generator) < 0.3
-    return torch.randn(n, 8, generator=generator), torch.where(ignored, -100, label)
+    return x, torch.where(torch.rand(n, generator=generator) < 0.3, -100, label)
 
 
-job = mg.Job(Net, batch, F.cross_entropy, mg.SGD(0.1), batch_size=16)
+job = mg.Job(Net, batch, F.cross_entropy, mg.SGD(0.1), batch_size=8)
