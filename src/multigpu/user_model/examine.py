@@ -26,6 +26,8 @@ SAMPLES = 4
 FLAT = 1e-12  # of the largest gradient in fp64: a smaller one is zero but for rounding
 # how far two losses of one computation may be apart, relative to them
 EQUAL = {"fp64": 1e-9, "fp32": 1e-5}
+# and the gradients of a batch and of its halves
+ALIKE = {"fp64": 1e-6, "fp32": 1e-3}
 
 Precision = Literal["fp32", "fp64"]
 
@@ -138,9 +140,9 @@ class Examination:
                     " its parameters"
                 ),
             )
-        if rows is not None and precision == "fp64":
+        if rows is not None:
             try:
-                self._joined(model)
+                self._joined(model, precision)
             except JobError:
                 self.divides = False
                 self.notes.append(
@@ -164,17 +166,18 @@ class Examination:
             arrays = [np.concatenate(pair) for pair in zip(arrays, more, strict=True)]
         return arrays
 
-    def _joined(self, model: Any) -> None:
+    def _joined(self, model: Any, precision: Precision) -> None:
         """Note where the mean of two halves' gradients is not the whole batch's."""
         arrays = self._several()
 
         def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
-            tried = self.step(arrays, model, "fp64")
+            tried = self.step(arrays, model, precision)
             return tried.loss, tried.gradients
 
         if len(arrays[0]) < SAMPLES:
             return
-        if note := note_of(step, arrays, SAMPLES, self.without_norms(model)):
+        norms, alike = self.without_norms(model), ALIKE[precision]
+        if note := note_of(step, arrays, SAMPLES, norms, alike):
             self.notes.append(note)
 
     @contextlib.contextmanager

@@ -21,13 +21,14 @@ from multigpu.spec.errors import JobError
 from multigpu.user_model.examine import EQUAL, FLAT, Examination, Precision
 from multigpu.user_model.examined import Reached, Tried
 from multigpu.user_model.lookups_torch import is_plain, located, random_states, watched_embeddings
-from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, largest
+from multigpu.user_model.outside_torch import Outside
+from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, updates_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.modules import cast, checked_parameters, is_hooked, without_dropout
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variables_of
+from multigpu.workloads.own.torch import comparable, loss_of, own_module, tensors_of, variables_of
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
 
@@ -53,6 +54,7 @@ class Examined(Examination):
         self.module = self._made(job, left_out)
         checked_parameters(job, self.module)
         self.drawn: dict[int, list[np.ndarray]] = {}
+        self.outside = Outside()
         super().__init__(job, replicas)
         self.notes += left_out
         self.parameters, self.tied = variables_of(self.module)
@@ -81,14 +83,26 @@ class Examined(Examination):
             return own_module(job, notes)
 
     def tensors(self, arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-        """Return a batch's tensors by number, on the device."""
-        found = tensors_of(arrays, kind)
-        return {name: tensor.to(self.device) for name, tensor in found.items()}
+        """Return a batch's tensors by number, on the device; real ones for a model to write to."""
+        return {
+            name: tensor.to(self.device, copy=tensor.is_floating_point())
+            for name, tensor in tensors_of(arrays, kind).items()
+        }
 
     def plain(self, precision: Precision) -> nn.Module:
-        module = self._made(self.job)
+        kind = KINDS[precision]
+        with comparable(kind):  # as engines' are: tensors that it keeps beside are of this type
+            module = self._made(self.job)
         without_dropout(module)
-        return cast(module, KINDS[precision]).to(self.device)
+        cast(module, kind)
+        for name, value in [*module.named_parameters(), *module.named_buffers()]:
+            stored = self.stored.get(f"model.{name}")
+            if stored is not None and stored.shape == value.shape:
+                value.data.copy_(stored)
+        return module.to(self.device)
+
+    def _plain_step(self, precision: Precision) -> PlainStep:
+        return PlainStep(self.job, self.plain(precision), self.structure, KINDS[precision])
 
     @contextmanager
     def without_norms(self, model: Any) -> Iterator[bool]:
@@ -107,15 +121,9 @@ class Examined(Examination):
     def step(
         self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
     ) -> Tried:
-        usual = torch.get_default_dtype()
-        if precision == "fp64":
-            torch.set_default_dtype(torch.float64)
-        try:
-            return self._step(
-                self.tensors(arrays, KINDS[precision]), self.module if model is None else model
-            )
-        finally:
-            torch.set_default_dtype(usual)
+        kind = KINDS[precision]
+        with comparable(kind):
+            return self._step(self.tensors(arrays, kind), self.module if model is None else model)
 
     def _step(self, batch: dict[str, Tensor], module: nn.Module) -> Tried:
         parameters, _ = variables_of(module)
@@ -139,6 +147,8 @@ class Examined(Examination):
                     f" ({self.job.made_at})"
                 )
             value = self.checked(float(loss.detach()))
+            if module is not self.module:  # of which steps are timed
+                self.notes += self.outside.notes_of(self.job, loss, parameters, batch)
             with telling("backward", self.job.made_at):
                 loss.backward()
         # where they are: a host would take a second for each GB
@@ -231,7 +241,7 @@ class Examined(Examination):
     def reached(self, tried: Tried, rows: int | None, precision: Precision) -> Reached:
         kind = KINDS[precision]
         self.few = self.examined_rows(rows)
-        plain = PlainStep(self.job, self.plain(precision), self.structure, kind)
+        plain = self._plain_step(precision)
         counts = dict.fromkeys(self.shapes, 0)
         sizes = dict.fromkeys(self.shapes, 0.0)
         ends, batches = time.monotonic() + REACHED_S, 0
@@ -245,15 +255,17 @@ class Examined(Examination):
                     " max_norm does): replicas would change their own copies apart, so no placement"
                     f" trains what one process does ({self.job.made_at})"
                 )
-            most = max(map(largest, passed.gradients.values()), default=0.0)
             for name in counts:
-                gradient = passed.gradients[name]
-                counts[name] += gradient is not None
-                if gradient is not None:
-                    sizes[name] = max(sizes[name], largest(gradient) / max(most, 1e-300))
+                counts[name] += passed.gradients[name] is not None
+                sizes[name] = max(sizes[name], passed.relative(name))
             batches += 1
-        flat = [name for name, size in sizes.items() if counts[name] and size <= FLAT]
         missed = self._missed(plain, rows, ends) if rows is not None and self.divides else set()
+        flat = [name for name, size in sizes.items() if counts[name] and size <= FLAT]
+        for _ in range(2 if flat else 0):  # a factor that begins at zero hides the others
+            plain.move(updates_of(plain, passed))
+            passed = plain.passed(self.tensors(self.whole_batch(0, self.few), kind))
+            flat = [name for name in flat if passed.relative(name) <= FLAT]
+        plain.update(passed, [name for name in counts if counts[name]])
         return Reached(batches, counts, flat if precision == "fp64" else [], missed)
 
     def _missed(self, plain: PlainStep, rows: int, ends: float) -> set[str]:
@@ -312,7 +324,7 @@ class Examined(Examination):
             )
             for tables in sets
         ]
-        plain = PlainStep(self.job, self.plain(precision), self.structure, kind)
+        plain = self._plain_step(precision)
         ends = time.monotonic() + CONFIRMED_S
         return first_difference(
             plain,
@@ -324,13 +336,8 @@ class Examined(Examination):
 
     def _makes_the_same(self, precision: Precision) -> bool:
         """Whether two models, made one after the other, have one loss."""
-        batch = self.tensors(self.whole_batch(0, self.few), KINDS[precision])
-        losses = [
-            PlainStep(self.job, self.plain(precision), self.structure, KINDS[precision])
-            .passed(batch)
-            .loss
-            for _ in range(2)
-        ]
+        batches = [self.tensors(self.whole_batch(0, self.few), KINDS[precision]) for _ in range(2)]
+        losses = [self._plain_step(precision).passed(batch).loss for batch in batches]
         return abs(losses[0] - losses[1]) <= EQUAL[precision] * max(1e-12, abs(losses[0]))
 
     def step_s(self) -> float:

@@ -1,5 +1,6 @@
 """Hold what a step of a user's job tells: its loss, its gradients, and which parameters get one."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,12 +39,16 @@ class Reached:
 
     @property
     def seldom(self) -> list[str]:
-        """Those of which a shard may have no gradient."""
-        return [
-            name
-            for name, count in self.counts.items()
-            if count and (count < self.batches or name in self.missed)
-        ]
+        """Those of which a shard may have no gradient, and those that only a number sets apart from
+        one, as one expert from another: it was luck that each batch reached them.
+        """
+        reached = {name: re.sub(r"\d+", "#", name) for name, count in self.counts.items() if count}
+        some = {
+            kind
+            for name, kind in reached.items()
+            if self.counts[name] < self.batches or name in self.missed
+        }
+        return [name for name, kind in reached.items() if kind in some]
 
 
 def largest(gradient: Any) -> float:

@@ -35,7 +35,7 @@ from multigpu.workloads.own.loaded import generator_of, is_map
 from multigpu.workloads.own.modules import cast, without_dropout
 from multigpu.workloads.own.seeding import drawing_alike, seed_all, states
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
+from multigpu.workloads.own.torch import comparable, loss_of, own_module, tensors_of
 
 ASKED, GIVEN, PACKED = "asked.json", "given.pt", "job"
 LATER_S = 86_461.0
@@ -185,14 +185,9 @@ def loss_in(
     job: Job, module: torch.nn.Module, structure: Any, arrays: Sequence[np.ndarray], kind: Any
 ) -> float:
     """The loss of a batch, as every process must compute it."""
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
-    try:
-        with drawing_alike(1), torch.no_grad():
-            batch = put_together(structure, tensors_of(list(arrays), kind))
-            return float(loss_of(job, cast(module, kind), batch))
-    finally:
-        torch.set_default_dtype(usual)
+    with comparable(kind), drawing_alike(1), torch.no_grad():
+        batch = put_together(structure, tensors_of(list(arrays), kind))
+        return float(loss_of(job, cast(module, kind), batch))
 
 
 def model_loss(job: Job, module: torch.nn.Module, given: dict[str, Any]) -> dict[str, Any]:

@@ -93,11 +93,14 @@ def left_out(array: np.ndarray) -> np.ndarray | None:
     return None if counts is None or counts.min() == counts.max() else counts
 
 
-def orders(arrays: list[np.ndarray], rows: int) -> Iterator[np.ndarray]:
-    """Which samples to take, so many, in which order: the first ones; then those of which least is
-    left out before those of which most is, by each tensor.
+def orders(arrays: list[np.ndarray], rows: int) -> Iterator[list[np.ndarray]]:
+    """Which samples to take, so many, in which order: the first ones, and these dealt out; then, by
+    each tensor, those of which least is left out before those of which most is. Further orders of a
+    list are for a loss that has nothing to learn from in a half of the first, as of labels that are
+    all ignored: there one sample alone is of the rarer kind.
     """
-    yield np.arange(rows)
+    yield [first := np.arange(rows)]
+    yield [np.concatenate([first[::2], first[1::2]])]
     met = 1
     for array in arrays:
         counts = left_out(array)
@@ -105,7 +108,10 @@ def orders(arrays: list[np.ndarray], rows: int) -> Iterator[np.ndarray]:
             continue
         met += 1
         order = np.argsort(counts, kind="stable")
-        yield np.concatenate([order[: rows // 2], order[-(rows // 2) :]])
+        yield [
+            np.concatenate([order[:least], order[least - rows :]])
+            for least in (rows // 2, 1, rows - 1)
+        ]
 
 
 def halves(step: Step, arrays: list[np.ndarray]) -> tuple[Gram, list[float]]:
@@ -117,24 +123,24 @@ def halves(step: Step, arrays: list[np.ndarray]) -> tuple[Gram, list[float]]:
     return gram(joined, first, second), [loss for loss, _ in tried]
 
 
-def is_mean(found: Gram, losses: list[float], share: float = 0.5) -> bool:
+def is_mean(found: Gram, losses: list[float], share: float = 0.5, alike: float = ALIKE) -> bool:
     """Whether the global batch's gradient and loss are the halves', weighed by their shares."""
     joined, first, second = losses
     apart = abs(joined - share * first - (1 - share) * second)
-    return found.apart(share, 1 - share) <= ALIKE and apart <= ALIKE * max(map(abs, losses))
+    return found.apart(share, 1 - share) <= alike and apart <= alike * max(map(abs, losses))
 
 
-def told(found: Gram, losses: list[float]) -> str:
+def told(found: Gram, losses: list[float], alike: float) -> str:
     """Say what two halves tell of a loss that is no mean over samples."""
     share = found.share()
-    if found.apart(1, 1) <= ALIKE:
+    if found.apart(1, 1) <= alike:
         return (
             "the loss is a sum over samples and not their mean: devices' gradients are averaged, so"
             " several devices train with one device's step and not with the global batch's, here as"
             " in plain DistributedDataParallel; divide the loss by the samples, or multiply the"
             f" rate by the devices; {REFERENCE}"
         )
-    if 0 <= share <= 1 and is_mean(found, losses, share):
+    if 0 <= share <= 1 and is_mean(found, losses, share, alike):
         return (
             "the loss is a mean over what samples have unequally much of, such as tokens or valid"
             f" positions (two halves of one batch count {share:.2f} and {1 - share:.2f}): devices'"
@@ -150,37 +156,46 @@ def told(found: Gram, losses: list[float]) -> str:
     )
 
 
-def unequal(step: Step, arrays: list[np.ndarray], rows: int) -> tuple[Gram, list[float]] | None:
+def unequal(
+    step: Step, arrays: list[np.ndarray], rows: int, alike: float
+) -> tuple[Gram, list[float]] | None:
     """Of the first batch whose halves do not make up the whole, what these gave; None: all do. The
     first ones must compute, else a JobError; others may have nothing to learn from.
     """
-    for place, order in enumerate(orders(arrays, rows)):
-        with suppress(JobError) if place else nullcontext():
-            found = halves(step, [array[order] for array in arrays])
-            if not is_mean(*found):
-                return found
+    for place, alternatives in enumerate(orders(arrays, rows)):
+        for order in alternatives:
+            with suppress(JobError) if place else nullcontext():
+                found = halves(step, [array[order] for array in arrays])
+                if not is_mean(*found, alike=alike):
+                    return found
+                break
     return None
 
 
 def note_of(
-    step: Step, arrays: list[np.ndarray], rows: int, without_norms: AbstractContextManager[bool]
+    step: Step,
+    arrays: list[np.ndarray],
+    rows: int,
+    without_norms: AbstractContextManager[bool],
+    alike: float = ALIKE,
 ) -> str:
     """Why what is trained depends on how a batch is shared out; "" where it does not.
 
     Args:
-        step: a batch's loss and gradients, in fp64. arrays: a whole batch; rows: an even number of
-            its samples, of which a batch to cut is made.
+        step: a batch's loss and gradients. arrays: a whole batch; rows: an even number of its
+            samples, of which a batch to cut is made. alike: how far apart gradients of one
+            computation may be, relative to the larger.
         without_norms: inside, batch norm uses what it has learned and not the batch; what it gives
             tells whether there is one.
     """
-    found = unequal(step, arrays, rows)
+    found = unequal(step, arrays, rows, alike)
     if found is None:
         return ""
     with without_norms as is_there:
         if not is_there:
-            return told(*found)
-        if (found := unequal(step, arrays, rows)) is not None:
-            return told(*found)
+            return told(*found, alike)
+        if (found := unequal(step, arrays, rows, alike)) is not None:
+            return told(*found, alike)
     return (
         "batch norm takes its means from each device's own shard, here as in plain"
         f" DistributedDataParallel, so the global batch trains otherwise; {REFERENCE}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.torch.own_update import own_optimizer, settle
 from multigpu.engines.torch.stores import leaf
 from multigpu.engines.torch.variables import materialise
 from multigpu.spec.errors import JobError
@@ -36,6 +37,11 @@ class Passed:
     loss: float
     gradients: dict[str, Tensor | None]
 
+    def relative(self, name: str) -> float:
+        """How large a variable's gradient is beside the largest of all."""
+        most = max(map(largest, self.gradients.values()))
+        return largest(self.gradients[name]) / max(most, 1e-300)
+
 
 def dense(gradient: Tensor | None) -> Tensor | None:
     """A gradient as an array of its own."""
@@ -46,14 +52,9 @@ def dense(gradient: Tensor | None) -> Tensor | None:
 
 def in_type(kind: torch.dtype, step: Callable[[], Tensor]) -> Tensor:
     """A forward pass in this type, with random numbers as in every other; backward included."""
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
-            return step()
-    finally:
-        torch.set_default_dtype(usual)
+    with comparable(kind), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return step()
 
 
 class PlainStep:
@@ -88,6 +89,17 @@ class PlainStep:
             if not torch.equal(before.detach(), values[name].to(before)):
                 return name
         return None
+
+    def update(self, passed: Passed, trained: list[str]) -> None:
+        """Make a step of what of the update is the job's own; a JobError says what fails."""
+        if self.job.own_update:
+            parameters = [self.parameters[name] for name in trained]
+            for name, parameter in zip(trained, parameters, strict=True):
+                parameter.grad = passed.gradients[name]
+            own = own_optimizer(self.job, parameters, False) or torch.optim.SGD(parameters)
+            settle(own, self.job, False)
+            with self.job.telling("optimizer"):
+                own.step()
 
     @torch.no_grad()
     def move(self, updates: dict[str, Tensor]) -> None:
@@ -212,15 +224,14 @@ def first_difference(
     for step in range(steps):
         if step and not goes_on(step):
             break
-        batch = batches(step)
-        passed = plain.passed(batch)
+        passed = plain.passed(batches(step))
         updates = updates_of(plain, passed)
         plain.move(updates)
         for index, other in enumerate(placed):
             if found[index] is not None:
                 continue
             try:
-                own = other.passed(batch)
+                own = other.passed(batches(step))
             except JobError as error:
                 found[index] = str(error)
                 continue

@@ -97,7 +97,9 @@ def momentum(parameters: Any) -> torch.optim.Optimizer:
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=0.01)
+    """In groups by a parameter's place among all."""
+    first, *others = parameters
+    return torch.optim.AdamW([{"params": [first], "lr": 0.03}, {"params": others}], lr=0.01)
 
 
 def falling(step: int) -> float:

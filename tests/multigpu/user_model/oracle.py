@@ -79,7 +79,7 @@ def module_of(job: Job, kind: torch.dtype = torch.float64) -> nn.Module:
     with torch.no_grad():
         for value in [*made.parameters(), *made.buffers()]:
             value.data = cast(value.data, kind)
-    return made.train()
+    return made if made.training else made.train()
 
 
 def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
@@ -98,6 +98,8 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
     if job.loss is None:
         loss = output["loss"] if isinstance(output, dict) else getattr(output, "loss", output)
     else:
+        if isinstance(job.loss, nn.Module):
+            job.loss.to(torch.get_default_dtype())
         loss = job.loss(output, batch[1])
     assert isinstance(loss, Tensor)
     return loss.reshape(())

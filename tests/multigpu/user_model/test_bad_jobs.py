@@ -41,6 +41,12 @@ BAD = {name: tuple(row) for name, *row in cases_beside(__file__, "bad_jobs.csv")
 """Name -> a text of the good file, what stands there instead, the line that is told, and why."""
 
 
+def asked(folder: Path) -> list[str]:
+    """The command that compares the folder's job."""
+    given = ["compare", f"{folder}/mine.py:job", "--device-type", "cpu", "--quiet"]
+    return [*given, "--out", str(folder / "out")]
+
+
 def refused(
     good: str, bad: tuple[str, str, str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
@@ -51,20 +57,7 @@ def refused(
     assert good.count(old) == 1
     text = good.replace(old, new)
     (tmp_path / "mine.py").write_text(text)
-    assert (
-        main(
-            [
-                "compare",
-                f"{tmp_path}/mine.py:job",
-                "--device-type",
-                "cpu",
-                "--out",
-                str(tmp_path / "out"),
-                "--quiet",
-            ]
-        )
-        == 2
-    )
+    assert main(asked(tmp_path)) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert why in said[-1]
     if line:
@@ -95,17 +88,7 @@ def test_what_cannot_be_asked_for(
     words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(GOOD)
-    asked = [
-        "compare",
-        f"{tmp_path}/mine.py:job",
-        "--device-type",
-        "cpu",
-        "--out",
-        str(tmp_path / "out"),
-        "--quiet",
-        *words,
-    ]
-    assert main(asked) == 2
+    assert main([*asked(tmp_path), *words]) == 2
     assert why in capsys.readouterr().err
 
 

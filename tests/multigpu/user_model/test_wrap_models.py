@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "build it from its argument",
     ),
     "no optimizer": ({"optimizer": 0.1}, "optimizer=0.1 is no optimizer"),
-    "lbfgs": ({"optimizer": torch.optim.LBFGS}, "LBFGS, which evaluates the loss several times"),
+    "lbfgs": ({"optimizer": torch.optim.LBFGS}, "LBFGS, whose step wants a closure"),
     "function": ({"model": lambda x: x}, "not a torch.nn.Module"),
     "meta": ({"model": nn.Linear(1, 1, device="meta")}, "on the meta device"),
     "lazy": ({"model": nn.LazyLinear(1)}, "a lazy module"),
@@ -238,6 +238,13 @@ def test_wrong_batches_are_refused_in_a_sentence(loss: Any, given: Any, said: st
     trainer = wrap(tiny(), loss, momentum, "one", micro_steps=2)
     with pytest.raises(ValueError, match=said):
         trainer.step(given)
+
+
+def test_a_target_counts_the_samples_and_a_loss_that_would_learn_is_told() -> None:
+    with pytest.warns(UserWarning, match="the loss has a parameter 'weight'"):
+        trainer = wrap(nn.EmbeddingBag(9, 2), nn.Bilinear(2, 2, 1), momentum, "one")
+    bags = torch.zeros(7, dtype=torch.int64), torch.tensor([0, 3])
+    assert trainer.inner.count((bags, torch.zeros(2, 2))) == 2
 
 
 def test_another_models_state_changes_nothing() -> None:

@@ -1,5 +1,6 @@
 """A user's own update: an optimizer, clipped gradients, a schedule of learning rates."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,17 @@ def job_of(model: Model) -> "Job | None":
     return described.load(model.config.folder)
 
 
+def check_steps_alone(optimizer: torch.optim.Optimizer, place: str = "") -> None:
+    """Refuse, by a JobError, an optimizer that asks for the loss again within its step."""
+    told = inspect.signature(optimizer.step).parameters.values()
+    if wanted := [each.name for each in told if each.default is inspect.Parameter.empty]:
+        raise JobError(
+            f"optimizer is a {type(optimizer).__name__}, whose step wants a {wanted[0]}: it"
+            " evaluates the loss several times a step. Give one that steps from gradients alone"
+            + place
+        )
+
+
 def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: bool) -> Any:
     """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used."""
     if "optimizer" not in job.own_update:
@@ -38,6 +50,7 @@ def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: bool) -> A
         raise JobError(
             f"optimizer gives a {kind}: let it give a torch.optim.Optimizer ({job.made_at})"
         )
+    check_steps_alone(made, f" ({job.made_at})")
     if pieces and not isinstance(made, ELEMENTWISE):
         raise JobError(
             f"optimizer is a {kind}, which may look at a parameter as a whole, and this placement"

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from multigpu.engines.torch.own_update import ELEMENTWISE, count_on_device, rates_on
+from multigpu.engines.torch.own_update import (
+    ELEMENTWISE,
+    check_steps_alone,
+    count_on_device,
+    rates_on,
+)
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.user_model.wrap.placed import Placed, local
 
@@ -46,11 +51,7 @@ def made(given: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
             f"optimizer(parameters) gave a {type(optimizer).__name__}: let it return a"
             " torch.optim.Optimizer"
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "optimizer is LBFGS, which evaluates the loss several times a step: give one that"
-            " steps from gradients alone"
-        )
+    check_steps_alone(optimizer)
     known = {id(each) for each in parameters}
     for group in optimizer.param_groups:
         for each in group["params"]:
@@ -78,7 +79,11 @@ class Update:
             name: nn.Parameter(local(each.detach())) if isinstance(each, DTensor) else each
             for name, each in targets.items()
         }
-        self.optimizer = made(given, list(self.pieces.values()))
+        # groups may go by a parameter's place among all, of which this rank updates its own
+        self.optimizer = made(given, list({**placed.trainable, **self.pieces}.values()))
+        mine = set(map(id, self.pieces.values()))
+        for group in self.optimizer.param_groups:
+            group["params"] = [each for each in group["params"] if id(each) in mine]
         # an elementwise one updates a piece as a plain tensor, without DTensor's cost on the host
         if type(self.optimizer) not in ELEMENTWISE and any(
             isinstance(each, DTensor) for each in targets.values()

@@ -83,9 +83,12 @@ class Step:
         return list((held * (self.group.size / total)).unbind())
 
     def count(self, part: Any) -> Any:
-        """How many terms a part's loss is the mean of: its samples, or what `count` says."""
+        """How many terms a part's loss is the mean of: its samples, or what `count` says. A target
+        counts them where inputs lie otherwise (packed, or as offsets).
+        """
         if self.settings.count is None:
-            return rows_of(take_apart(part)[1])
+            ordered = part if self.loss is None else pair_of(part)[::-1]
+            return rows_of(take_apart(ordered)[1])
         count = self.settings.count(part)
         if isinstance(count, Tensor):
             return count.detach().reshape(())

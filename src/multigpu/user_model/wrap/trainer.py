@@ -75,6 +75,8 @@ class ModelTrainer:
             check_warm_up(settings)
         self.scheduler = scheduler_of(settings.schedule, self.update.optimizer)
         self.randomness = Randomness(self.device, self.group.rank, settings.seed)
+        if isinstance(loss, nn.Module):
+            self._bring(loss)
         self.inner = Step(self.placed, loss, self.update)
         self.captured: CapturedSteps | None = None
         if capture and recorder is not None:
@@ -106,6 +108,20 @@ class ModelTrainer:
             self.note(
                 f"the optimizer leaves out {len(self.update.left_out)} parameters that require a"
                 f" gradient, {self.update.left_out[0]!r} first: they stay as they are"
+            )
+
+    def _bring(self, loss: nn.Module) -> None:
+        """Move what a loss holds to the device, and say where some of it would learn."""
+        known = set(map(id, self.placed.parameters.values()))
+        learns = [
+            name
+            for name, each in loss.to(self.device).named_parameters()
+            if each.requires_grad and id(each) not in known
+        ]
+        if learns:
+            self.note(
+                f"the loss has a parameter {learns[0]!r}, which is not the model's and stays as it"
+                " is: make it a part of the model, or say requires_grad_(False)"
             )
 
     @property

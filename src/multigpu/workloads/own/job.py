@@ -134,8 +134,9 @@ class Job:
                 " model gives its loss"
             )
         if not isinstance(self.optimizer, Optimizer) and not callable(self.optimizer):
+            told = repr(self.optimizer).partition("\n")[0]
             raise ValueError(
-                f"optimizer = {self.optimizer!r}: describe it with multigpu.SGD, multigpu.Adam or"
+                f"optimizer = {told}: describe it with multigpu.SGD, multigpu.Adam or"
                 " multigpu.AdamW, or give a function of the parameters that gives a"
                 " torch.optim.Optimizer"
             )
@@ -254,13 +255,19 @@ def load_job(named: str) -> Job:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     # what a file draws while it is loaded, data among it, is the same in every process
-    with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
-        spec.loader.exec_module(module)
+    command_line, sys.argv = sys.argv, [str(path)]  # this process's own is nothing of the file's
+    try:
+        with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
+            spec.loader.exec_module(module)
+    finally:
+        sys.argv = command_line
     found = getattr(module, name, None)
     if not isinstance(found, Job):
         known = [other for other, value in vars(module).items() if isinstance(value, Job)]
         there = (
-            f"its jobs are {', '.join(known)}" if known else "write NAME = multigpu.Job(...) in it"
+            f"its jobs are {', '.join(known)}"
+            if known
+            else "write NAME = multigpu.Job(...) in it, outside of functions and of `if __name__`"
         )
         raise JobError(f"{path.name} has no multigpu.Job called {name!r}: {there}")
     return found

@@ -76,7 +76,13 @@ def copied(job: Job, module: nn.Module) -> nn.Module:
                 f"model {job.title!r} has a hook on {name}, which no copy of a parameter keeps:"
                 f" give the class or a function that makes the model ({job.made_at})"
             )
-    return copy.deepcopy(module)
+    made = copy.deepcopy(module)
+    if bound := [name for name, parameter in made.named_parameters() if not parameter.is_leaf]:
+        raise JobError(
+            f"model {job.title!r} is a {type(module).__name__}, and {bound[0]} of a copy of it gets"
+            f" no gradient: give the class or a function that makes the model ({job.made_at})"
+        )
+    return made
 
 
 def is_lazy(module: nn.Module) -> bool:

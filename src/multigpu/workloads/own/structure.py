@@ -1,6 +1,7 @@
 """How a user's batch is built, as plain data, and its tensors as arrays. Imports no framework."""
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -141,9 +142,26 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
     return structure, arrays
 
 
-def _made(name: str, parts: dict[Any, Any]) -> Any:
+def classes_now(structure: Any) -> dict[str, type]:
+    """Classes of a batch's parts as their modules have them: a job's file that is loaded again has
+    others of the same names, which its model asks for.
+    """
+    found = {}
+    if isinstance(structure, dict):
+        if name := structure.get("made"):
+            known = CLASSES.get(name)
+            now: Any = sys.modules.get(getattr(known, "__module__", ""))
+            for part in getattr(known, "__qualname__", "").split("."):
+                now = getattr(now, part, None)
+            found = {name: now if isinstance(now, type) else known} if known else {}
+        for _, part in _children(structure):
+            found |= classes_now(part)
+    return found
+
+
+def _made(kind: type | None, parts: dict[Any, Any]) -> Any:
     """An object of a batch's class from its parts, made without its own code if it can."""
-    if (kind := CLASSES.get(name)) is None:
+    if kind is None:
         return parts
     if issubclass(kind, tuple):
         return kind._make(parts.values())  # type: ignore[attr-defined]
@@ -160,19 +178,23 @@ def _made(name: str, parts: dict[Any, Any]) -> Any:
     return found
 
 
-def put_together(structure: Any, tensors: Mapping[str, Any]) -> Any:
+def put_together(
+    structure: Any, tensors: Mapping[str, Any], classes: Mapping[str, type] = CLASSES
+) -> Any:
     """The batch of which `taken_apart` gave the structure, from its tensors by number."""
     if structure is None:
         return None
     if isinstance(structure, int):
         return tensors[str(structure)]
     if "dict" in structure:
-        return {name: put_together(part, tensors) for name, part in structure["dict"].items()}
+        return {
+            name: put_together(part, tensors, classes) for name, part in structure["dict"].items()
+        }
     if "items" in structure or "made" in structure:
         listed = structure["items"] if "items" in structure else structure["parts"]
-        parts = {name: put_together(part, tensors) for name, part in listed}
-        return parts if "items" in structure else _made(structure["made"], parts)
-    return tuple(put_together(part, tensors) for part in structure["tuple"])
+        parts = {name: put_together(part, tensors, classes) for name, part in listed}
+        return parts if "items" in structure else _made(classes.get(structure["made"]), parts)
+    return tuple(put_together(part, tensors, classes) for part in structure["tuple"])
 
 
 def names_of(structure: Any) -> list[str]:

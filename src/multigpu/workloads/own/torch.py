@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -26,12 +27,13 @@ from multigpu.workloads.own.modules import (
     without_sparse_gradients,
 )
 from multigpu.workloads.own.seeding import MADE, drawing_alike
-from multigpu.workloads.own.structure import put_together
+from multigpu.workloads.own.structure import classes_now, put_together
 from multigpu.workloads.tensors import of_kind
 
 __all__ = ["Loaded", "generator_of"]  # as readers of batches find them
 
 _controlled = False
+_MADE: "WeakSet[nn.Module]" = WeakSet()  # that are in use
 
 
 @contextmanager
@@ -61,7 +63,18 @@ def _own_module(job: Job, notes: list[str]) -> nn.Module:
         raise JobError(
             f"model {job.title!r} gives a {type(made).__name__}, not an nn.Module ({job.made_at})"
         )
-    made = uncompiled(made, notes).train()
+    if made in _MADE:
+        raise JobError(
+            f"model {job.title!r} gives the module that it has given before: let it make a new one"
+            f" each time, or give that module itself ({job.made_at})"
+        )
+    _MADE.add(made)
+    made = uncompiled(made, notes)
+    if not made.training:
+        made.train()
+        notes.append("the model is given in evaluation mode: it is trained in training mode")
+    elif still := [name for name, part in made.named_modules() if not part.training]:
+        notes.append(f"{still[0]} is in evaluation mode, and stays in it")
     if is_lazy(made):
         structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
         first = put_together(structure, tensors_of(arrays, torch.get_default_dtype()))
@@ -110,6 +123,9 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
     if job.loss is None:
         found = own_loss(output)
     else:
+        if isinstance(job.loss, nn.Module):  # weights of classes, say
+            place = next((each.device for each in module.parameters()), None)
+            job.loss.to(place, torch.get_default_dtype())
         with telling("loss", job.made_at):
             found = job.loss(output, job.pair(batch)[1])
     if not isinstance(found, Tensor):
@@ -172,6 +188,7 @@ class OwnStep(nn.Module):
         super().__init__()
         self.job, self.described, self.values = job, described, values
         self.shard = job.shard
+        self.classes = classes_now(described.structure)
         self.model = own_module(job)
         if _controlled:
             without_dropout(self.model)
@@ -251,7 +268,8 @@ class OwnStep(nn.Module):
         self.rows = rows or {}
         self.left = set(self.rows)
         try:
-            found = loss_of(self.job, self.model, put_together(self.described.structure, batch))
+            made = put_together(self.described.structure, batch, self.classes)
+            found = loss_of(self.job, self.model, made)
         finally:
             self.rows = {}
         if self.left:

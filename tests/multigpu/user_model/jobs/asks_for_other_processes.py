@@ -1,0 +1,31 @@
+"""A model that gathers from other processes where there are some."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": [], "unequal": ["ddp", "exp2", "exp4", "zero1"]}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.b(torch.relu(self.a(x))).squeeze(1)
+        mean = y.detach().mean()
+        if dist.is_initialized():
+            dist.all_reduce(mean)
+        return y - mean
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)

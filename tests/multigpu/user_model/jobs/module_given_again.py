@@ -1,0 +1,29 @@
+"""A function that gives one and the same module each time."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"refused": "gives the module that it has given before", "line": "job = "}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+NET = Net()
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+job = mg.Job(lambda: NET, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)

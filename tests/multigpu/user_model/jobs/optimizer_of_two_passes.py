@@ -1,0 +1,32 @@
+"""An optimizer whose step asks for the loss a second time."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"refused": "optimizer is a Twice, whose step wants a closure", "line": "job = "}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+class Twice(torch.optim.SGD):
+    def step(self, closure):
+        closure()
+        return super().step(closure)
+
+
+job = mg.Job(Net, batch, F.mse_loss, lambda p: Twice(p, lr=0.1), batch_size=16)

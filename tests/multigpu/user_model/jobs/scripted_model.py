@@ -1,0 +1,29 @@
+"""A scripted module given as it is, of which copies' parameters are no leaves."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {
+    "refused": "of a copy of it gets no gradient: give the class or a function",
+    "line": "job = ",
+}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+job = mg.Job(torch.jit.script(Net()), batch, F.mse_loss, mg.SGD(0.1), batch_size=16)
