@@ -3,7 +3,7 @@ by passing few samples forward and backward, every storage followed while it liv
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -15,9 +15,10 @@ from torch.utils._pytree import tree_leaves
 
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.spec.errors import JobError
-from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, lines_of, through
+from multigpu.user_model.per_batch import GIVEN, RECOMPUTED, WRITTEN, PerBatch, lines_of, through
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job, Precision, telling
+from multigpu.workloads.own.modules import without_sparse_gradients
 from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
@@ -81,8 +82,21 @@ def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precisio
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
     few = tensors_of([array[:rows] for array in arrays], torch.float32)
     batch = {name: tensor.to(device) for name, tensor in few.items()}
+
+    def loss() -> Tensor:
+        return loss_of(job, module, put_together(structure, batch))
+
+    with torch.random.fork_rng(devices=[]), telling("backward", job.made_at):
+        return live_in_step(module, batch, loss, precision)
+
+
+def live_in_step(
+    module: nn.Module, batch: Mapping[str, Tensor], loss: Callable[[], Tensor], precision: Precision
+) -> LiveBytes:
+    """Pass a module's batch forward and backward, and return the bytes that were alive."""
     mixed: AbstractContextManager[Any] = nullcontext()
     if precision in ("bf16", "fp16"):
+        device = next(iter(batch.values())).device
         mixed = torch.autocast(device.type, torch.bfloat16)
     live = LiveBytes()
     for tensor in [*module.parameters(), *module.buffers()]:
@@ -92,13 +106,12 @@ def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precisio
         parameter.grad = None
         if parameter.requires_grad:
             hooks.append(parameter.register_post_accumulate_grad_hook(live.give_up))
-    with torch.random.fork_rng(devices=[]), live:
+    with live:
         for tensor in batch.values():
             live.follow(tensor)
         with mixed:
-            loss = loss_of(job, module, put_together(structure, batch))
-        with telling("backward", job.made_at):
-            loss.backward()
+            found = loss()
+        found.backward()
     for hook in hooks:
         hook.remove()
     return live
@@ -145,9 +158,13 @@ def told_of(job: Job, devices: Sequence[str] = ("cpu",)) -> dict[str, Any]:
         found: dict[str, list[tuple[float, ...]]] = {}
         try:
             module = own_module(job).to(device)
+            without_sparse_gradients(module)  # as placements train it
             for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):
                 if (one := activations_of(job, job.precision, recomputed, module)) is not None:
                     found[way] = lines_of(one)
+            arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)[1]
+            size = sum(tensor.nbytes for tensor in tensors_of(arrays, torch.float32).values())
+            found[GIVEN] = [(0.0, size / job.batch_size)]
             return {"activations": found}
         except MemoryError:
             raise
