@@ -5,12 +5,14 @@
 A row a workload, form and width of numbers: Records, those whose forecast is within 5% (eager) or
 15% (other forms) of the peak, and between which shares forecasts are off. Of PyTorch's image models
 and transformers, and placements of whole replicas: recurrent layers run in a kernel of the GPU,
-whose operators cannot be followed without one. It needs no GPU.
+whose operators cannot be followed without one. Of compiled steps transformers are followed as the
+compiler sees them, image models as they are written. It needs no GPU.
 """
 
 import argparse
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from unittest import mock
 
 import pandas as pd
 import torch
@@ -28,8 +30,9 @@ from multigpu.placements import find_placement
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.run import Run
 from multigpu.user_model.activations import live_in_step
+from multigpu.user_model.compiled import counting
 from multigpu.user_model.fits import GIB, step_memory
-from multigpu.user_model.per_batch import GIVEN, WRITTEN, PerBatch, through
+from multigpu.user_model.per_batch import COMPILED, GIVEN, WRITTEN, PerBatch, through
 from multigpu.workloads import description_of
 from multigpu.workloads.sources import open_source
 
@@ -65,7 +68,7 @@ def batch_of(run: Run, kind: torch.dtype) -> dict[str, Tensor]:
 
 
 @lru_cache
-def activations(workload: str, *values: str | None) -> dict[str, PerBatch]:
+def activations(workload: str, compiled: bool, *values: str | None) -> dict[str, PerBatch]:
     """What a batch holds, by two small ones whose tensors have shapes and no numbers."""
     like = {name: value for name, value in zip(LIKE, values, strict=True) if value is not None}
     found, given = [], []
@@ -73,23 +76,29 @@ def activations(workload: str, *values: str | None) -> dict[str, PerBatch]:
         run = build_run(workload=workload, placement="independent", batch_size=rows, **like)
         kind = torch.bfloat16 if run.precision == "bf16_params" else torch.float32
         module = build_module(run)
+        if compiled:
+            with mock.patch.object(torch, "compile", partial(torch.compile, backend=counting)):
+                module.compile_parts()
         with FakeTensorMode():
             in_memory(module, kind)
             batch = batch_of(run, kind)
             trained = sum(parameter.nbytes for parameter in module.parameters())
-            found.append(live_in_step(module, batch, partial(module, batch), run.precision))
+            step = partial(module, batch)
+            found.append(live_in_step(module, batch, step, run.precision, compiled))
             given.append(sum(tensor.nbytes for tensor in batch.values()))
     low, high = found
     made = [count / trained for count in high.made]
     return {
-        WRITTEN: through(2, low.after, 4, high.after, made),
+        WRITTEN + COMPILED * compiled: through(2, low.after, 4, high.after, made),
         GIVEN: through(2, given[:1], 4, given[1:]),
     }
 
 
 def forecast(run: Run) -> float:
     """GiB that a step of the Run needs, as `fits` says it of a user's job."""
-    traced = activations(run.workload, *(getattr(run, name) for name in LIKE))
+    whole = find_placement(run.placement).variables != "sharded"
+    compiled = run.workload == "gpt" and "compiled" in run.execution and whole
+    traced = activations(run.workload, compiled, *(getattr(run, name) for name in LIKE))
     memory = step_memory(run, description_of(run), traced)
     assert memory is not None
     return memory.peak(max(shard_sizes(run))) / GIB

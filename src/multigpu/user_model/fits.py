@@ -18,7 +18,7 @@ from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model, optimizer_of
 from multigpu.spec.run import Run
 from multigpu.user_model.examining import examine_apart
-from multigpu.user_model.per_batch import GIVEN, RECOMPUTED, WRITTEN, PerBatch, per_batch
+from multigpu.user_model.per_batch import COMPILED, GIVEN, RECOMPUTED, WRITTEN, PerBatch, per_batch
 from multigpu.user_model.placed import called
 from multigpu.workloads import description_of
 from multigpu.workloads.own.description import Described, know, model_of
@@ -50,6 +50,7 @@ class StepMemory:
     micro_steps: int
     needed: StepNeeds
     activations: PerBatch
+    is_compiled: bool = False
 
     def peak(self, samples: int) -> float:
         """Return the most bytes in a step of so many samples on the device."""
@@ -79,6 +80,9 @@ def step_memory(run: Run, model: Model, traced: Mapping[str, PerBatch]) -> StepM
     twice the step's own in 32 bits and next to nothing in 16.
     """
     way = RECOMPUTED if run.recompute else WRITTEN
+    whole = find_placement(run.placement).variables != "sharded"  # else blocks alone are compiled
+    compiled = "compiled" in run.execution and whole and way + COMPILED in traced
+    way += COMPILED if compiled else ""
     if way not in traced:
         return None
     try:
@@ -96,7 +100,7 @@ def step_memory(run: Run, model: Model, traced: Mapping[str, PerBatch]) -> StepM
     if GIVEN in traced:  # whole, beside the part that passes; once more in a graph, and those ahead
         batches = parts * (1 + ("captured" in run.execution) + run.prefetch) - 1
         lines = lines._replace(each=lines.each + batches * traced[GIVEN].each)
-    return StepMemory(run.placement, bool(run.recompute), parts, found, lines)
+    return StepMemory(run.placement, bool(run.recompute), parts, found, lines, compiled)
 
 
 def memories_of(runs: Sequence[Run], described: Described) -> dict[str, StepMemory]:
@@ -145,18 +149,19 @@ def fits(
     memory_gib: float | None = None,
     devices: int | None = None,
     names: Sequence[str] | Literal["all"] = "all",
+    compiled: bool = False,
 ) -> pd.DataFrame:
     """Forecast the memory that a step of a PyTorch job needs on its fullest GPU, without one.
 
     Args:
         job: a `Job`, or "FILE.py:NAME" of one. memory_gib: of a GPU (None: of this machine's).
-        devices: GPUs (None: this machine's, or 2). names: of placements.
+        devices: GPUs (None: this machine's, or 2). names: of placements. compiled: of compiled
+            steps, too, which takes a multiple of the time.
 
     Returns:
-        A row a placement, recomputation and micro-steps, the least first: peak_gib at the job's
-        batch, kept_gib of it whatever the batch, largest_batch of a device (0: none fits), fits.
-        Captured steps need a batch more (those of `wrap` keep all gradients, too), compiled ones
-        less.
+        A row a placement, recomputation, micro-steps and form, the least first: peak_gib at the
+        job's batch, kept_gib of it whatever the batch, largest_batch of a device (0: none fits),
+        fits. Captured steps need a batch more (those of `wrap` keep all gradients, too).
 
     Raises:
         JobError: the job cannot be trained, or is none of PyTorch. ValueError: no GPU is here and
@@ -171,7 +176,7 @@ def fits(
         find_placement(name)
     with tempfile.TemporaryDirectory() as scratch:
         know(folder := Path(scratch))
-        examined = examine_apart(job, folder, count, False, WITHIN_S)
+        examined = examine_apart(job, folder, count, False, WITHIN_S, compiled)
         described = examined.described
         if described.framework != "torch":
             raise JobError(
@@ -199,17 +204,24 @@ def fits(
         model = model_of(described, folder)
         traced = traced_activations(described)
         ways = [
-            run.model_copy(update={"recompute": recompute, "micro_steps": parts})
+            run.model_copy(update={"execution": form, "recompute": recompute, "micro_steps": parts})
             for run in runs
+            for form in ("eager", "compiled")[: 1 + compiled]
             for recompute in (False, True)
             for parts in MICRO_STEPS
         ]
-        memories = [one for run in ways if (one := step_memory(run, model, traced)) is not None]
+        told = [(run, step_memory(run, model, traced)) for run in ways]
+        memories = [
+            one
+            for run, one in told
+            if one is not None and one.is_compiled == (run.execution == "compiled")
+        ]
     rows = [
         {
             "placement": one.placement,
             "recomputed": one.is_recomputed,
             "micro_steps": one.micro_steps,
+            "compiled": one.is_compiled,
             "kept_gib": one.needed.least / GIB,
             "peak_gib": one.peak(examined.batch_size) / GIB,
             "largest_batch": one.largest_batch(room),
@@ -223,7 +235,7 @@ def fits(
 
 
 COLUMNS = (
-    *("placement", "recomputed", "micro_steps"),
+    *("placement", "recomputed", "micro_steps", "compiled"),
     *("kept_gib", "peak_gib", "largest_batch", "fits"),
 )
 
@@ -233,6 +245,7 @@ def shown(found: pd.DataFrame) -> pd.DataFrame:
     ways = [
         ("recomputed" if row["recomputed"] else "as written")
         + ("" if row["micro_steps"] == 1 else f", {row['micro_steps']} micro-steps")
+        + (COMPILED if row["compiled"] else "")
         for _, row in found.iterrows()
     ]
     cells = [
@@ -242,13 +255,13 @@ def shown(found: pd.DataFrame) -> pd.DataFrame:
     table = found.assign(way=ways, cell=cells).pivot(
         index="placement", columns="way", values="cell"
     )
-    return table.loc[found["placement"].unique(), list(dict.fromkeys(sorted(ways)))]
+    return table.fillna("").loc[found["placement"].unique(), list(dict.fromkeys(sorted(ways)))]
 
 
 def fits_command(arguments: argparse.Namespace) -> int:
     """Print what each placement's step needs, and the largest batch."""
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
-    found = fits(arguments.job, arguments.memory, arguments.devices, names)
+    found = fits(arguments.job, arguments.memory, arguments.devices, names, arguments.compiled)
     print("GiB of the fullest device in a step of the job's batch, and the largest batch that fits")
     print(shown(found).rename_axis(columns=None).to_string())
     return 0

@@ -9,6 +9,9 @@ MOST = 2**31  # samples of a batch
 WRITTEN, RECOMPUTED, GIVEN = "as written", "recomputed", "given"
 """The ways of which a description tells what a batch holds; last, its own arrays alone."""
 
+COMPILED = ", compiled"
+"""Follows a way's name where the compiler's graphs tell it."""
+
 
 class PerBatch(NamedTuple):
     """Bytes of a batch at each moment of a step: `fixed`, and `each` for every sample.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import multigpu
@@ -20,7 +21,8 @@ from multigpu.cli.main import main
 from multigpu.placements.memory import StepNeeds, needed
 from multigpu.spec.errors import JobError
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
-from multigpu.user_model.fits import CUBLAS_BYTES, GIB, StepMemory, fits, step_memory
+from multigpu.user_model.compiled import Memory
+from multigpu.user_model.fits import CUBLAS_BYTES, GIB, StepMemory, fits, shown, step_memory
 from multigpu.user_model.per_batch import GIVEN, WRITTEN, PerBatch, lines_of, per_batch, through
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.structure import put_together, taken_apart
@@ -166,6 +168,34 @@ def test_a_layer_s_bytes_by_hand() -> None:
     assert found is not None
     assert found.of(1) == pytest.approx(20_000 + 600, abs=250)
     assert found.of(1_000) / 1_000 == pytest.approx(200 + 4 + 4 + 4 * 400, abs=1)
+
+
+class Waves(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).sin().exp().tanh().sum(1)
+
+
+def test_a_compiled_layer_s_bytes_by_hand() -> None:
+    """As it is written a sample has x (200 bytes), target and a gradient (4 each), and 400 each
+    for what the layer, exp and tanh gave, and for a gradient. A compiler keeps of the four what the
+    layer gave, in whose place comes its gradient, and the sample's output (4).
+    """
+    job = Job(Waves, pair, lambda out, target: (out - target).mean(), batch_size=16)
+    plain, compiled = (activations_of(job, "fp32", compiled=each) for each in (False, True))
+    assert plain is not None and compiled is not None
+    assert plain.of(10**6) / 10**6 == pytest.approx(200 + 2 * 4 + 4 * 400, abs=0.1)
+    assert compiled.of(10**6) / 10**6 == pytest.approx(200 + 3 * 4 + 400, abs=0.1)
+
+
+def test_what_only_kernels_read_is_no_memory_and_what_is_read_no_more_is_taken() -> None:
+    def step(x: Tensor, variable: Tensor) -> Tensor:
+        wide = x.exp() * 2  # read by a product: in memory, where x was
+        return ((wide @ variable).cos() + wide).sum()  # the sum of both is inside a kernel
+
+    given = torch.ones(4, 4), torch.ones(4, 4)
+    memory = Memory(make_fx(step, tracing_mode="fake")(*given).graph)
+    assert {node.name for node in memory.unmade} == {"exp", "cos", "add"}
+    assert {(new.name, old.name) for new, old in memory.overwritten.items()} == {("mul", "x_1")}
 
 
 class Convolutions(nn.Module):
@@ -374,6 +404,9 @@ def test_placements_are_judged_by_what_they_keep(capsys: pytest.CaptureFixture[s
     given, passing = 4 * 513, 79 * GIB / parts.loc[1, "largest_batch"]  # bytes of a sample
     most = 4 * 79 * GIB / (passing + 3 * given)  # the batch is there whole
     assert parts.loc[4, "largest_batch"] == pytest.approx(most, rel=0.002)
+    forms = fits(wide, 80, 4, ["ddp", "fsdp2"], compiled=True)
+    assert {*forms.loc[forms["compiled"], "placement"]} == {"ddp"}, "blocks alone under fsdp2"
+    assert len(forms) == 6 and {*shown(forms).columns} > {"as written, compiled"}
     none = fits(wide, memory_gib=1.0, devices=4, names=["ddp"])
     assert not none["fits"].any() and not none["largest_batch"].any(), "CUDA keeps a GiB"
     assert (

@@ -11,8 +11,6 @@ BAR = {"eager": 0.05}
 MISSED = {
     # what cuDNN tries in the first step to choose algorithms in 32 bits takes as much as the step
     "in 32 bits": (-0.48, 0.02),
-    # a compiler keeps less than the operators as they are written
-    "a compiled transformer": (0.0, 1.1),
     "make_parallel, one Run": (-0.2, 0.0),
 }
 """Kinds that miss it, and between which shares they are off."""
@@ -23,8 +21,6 @@ OFTEN = ("gpt2_124m", "gpt2_774m", "resnet50_v1.5", "vgg16", "alexnet")
 def kind_of(row) -> str:
     if row.workload == "cnn" and row.precision in ("fp32", "tf32"):
         return "in 32 bits"
-    if row.workload == "gpt" and "compiled" in row.execution:
-        return "a compiled transformer"
     return "make_parallel, one Run" if row.placement == "make_parallel" else "as asked"
 
 
