@@ -210,11 +210,10 @@ def fits(
             for recompute in (False, True)
             for parts in MICRO_STEPS
         ]
-        told = [(run, step_memory(run, model, traced)) for run in ways]
+        found = [(run, step_memory(run, model, traced)) for run in ways]
+        # compiled, but not followed so: as it is written, which is there already
         memories = [
-            one
-            for run, one in told
-            if one is not None and one.is_compiled == (run.execution == "compiled")
+            one for run, one in found if one and one.is_compiled == (run.execution != "eager")
         ]
     rows = [
         {
@@ -230,8 +229,8 @@ def fits(
         for one in memories
         if one.micro_steps <= examined.batch_size
     ]
-    found = pd.DataFrame(rows, columns=COLUMNS)
-    return found.sort_values(["peak_gib", "micro_steps"], kind="stable", ignore_index=True)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return table.sort_values(["peak_gib", "micro_steps"], kind="stable", ignore_index=True)
 
 
 COLUMNS = (
