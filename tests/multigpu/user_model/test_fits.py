@@ -22,8 +22,16 @@ from multigpu.placements.memory import StepNeeds, needed
 from multigpu.spec.errors import JobError
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.compiled import Memory
-from multigpu.user_model.fits import CUBLAS_BYTES, GIB, StepMemory, fits, shown, step_memory
-from multigpu.user_model.per_batch import GIVEN, WRITTEN, PerBatch, lines_of, per_batch, through
+from multigpu.user_model.fits import CUBLAS_BYTES, GIB, StepMemory, fits, step_memory
+from multigpu.user_model.per_batch import (
+    COMPILED,
+    GIVEN,
+    WRITTEN,
+    PerBatch,
+    lines_of,
+    per_batch,
+    through,
+)
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.structure import put_together, taken_apart
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
@@ -85,6 +93,16 @@ def test_a_graph_and_what_is_ahead_hold_batches_more() -> None:
         assert memory is not None
         assert memory.peak(10**9 * 4) - memory.needed.held == expected * 10**9 * 4
         assert memory.needed.held == needed(run, model).held + CUBLAS_BYTES
+
+
+def test_whole_models_alone_are_compiled_as_they_are_followed() -> None:
+    """Under fsdp2 each block is compiled by itself, and needs at most what is written."""
+    traced = {WRITTEN: per_batch([(0.0, 30.0)]), WRITTEN + COMPILED: per_batch([(0.0, 20.0)])}
+    for placement, each in (("ddp", 20), ("fsdp2", 30)):
+        run = run_of(placement, 2, execution="compiled")
+        memory = step_memory(run, model_of("samples", a_kernel=(1, 1)), traced)
+        assert memory is not None and memory.is_compiled == (placement == "ddp")
+        assert memory.peak(10**9) - memory.needed.held == each * 10**9
 
 
 def test_sparse_gradients_are_forecast_as_placements_make_them() -> None:
@@ -404,9 +422,6 @@ def test_placements_are_judged_by_what_they_keep(capsys: pytest.CaptureFixture[s
     given, passing = 4 * 513, 79 * GIB / parts.loc[1, "largest_batch"]  # bytes of a sample
     most = 4 * 79 * GIB / (passing + 3 * given)  # the batch is there whole
     assert parts.loc[4, "largest_batch"] == pytest.approx(most, rel=0.002)
-    forms = fits(wide, 80, 4, ["ddp", "fsdp2"], compiled=True)
-    assert {*forms.loc[forms["compiled"], "placement"]} == {"ddp"}, "blocks alone under fsdp2"
-    assert len(forms) == 6 and {*shown(forms).columns} > {"as written, compiled"}
     none = fits(wide, memory_gib=1.0, devices=4, names=["ddp"])
     assert not none["fits"].any() and not none["largest_batch"].any(), "CUDA keeps a GiB"
     assert (
