@@ -124,8 +124,8 @@ def those_that_fit(
     runs: Sequence[Run], described: Described, machine: Machine
 ) -> tuple[list[Run], dict[str, str]]:
     """Return the Runs whose step fits into a device of this machine as far as that can be forecast,
-    and of each other one, by its name in a comparison, why it does not. Of a batch a compiled step
-    holds less than is known here, so it is judged by what it needs beside.
+    and of each other one, by its name in a comparison, why it does not. What a compiled step
+    holds of a batch is not followed in a comparison, so it is judged by what it needs beside.
     """
     refused, memories = dict[str, str](), memories_of(runs, described)
     for run in runs:
