@@ -2,9 +2,10 @@
 by passing few samples forward and backward, every storage followed while it lives.
 """
 
+import importlib
 import weakref
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,18 @@ from torch.utils._pytree import tree_leaves
 
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.spec.errors import JobError
-from multigpu.user_model.per_batch import RECOMPUTED, WRITTEN, PerBatch, lines_of, through
+from multigpu.user_model.per_batch import (
+    COMPILED,
+    GIVEN,
+    RECOMPUTED,
+    WRITTEN,
+    PerBatch,
+    lines_of,
+    through,
+)
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.job import Job, Precision, telling
+from multigpu.workloads.own.modules import without_sparse_gradients
 from multigpu.workloads.own.structure import put_together
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
@@ -73,7 +83,19 @@ class LiveBytes(TorchDispatchMode):
         self.gradients += parameter.nbytes
 
 
-def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precision) -> LiveBytes:
+class CompiledBytes(LiveBytes):
+    """The same of a compiled step, inside which the compiler does its work."""
+
+    supports_higher_order_operators = True  # which save a generator's state of what is recomputed
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+
+def _followed(
+    job: Job, module: nn.Module, rows: int | None, precision: Precision, compiled: bool
+) -> LiveBytes:
     """Run a step on so many samples of the first batch (None: all), without gradients at its begin,
     and return the bytes that were alive after each of its operators.
     """
@@ -81,10 +103,33 @@ def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precisio
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
     few = tensors_of([array[:rows] for array in arrays], torch.float32)
     batch = {name: tensor.to(device) for name, tensor in few.items()}
+
+    def loss() -> Tensor:
+        return loss_of(job, module, put_together(structure, batch))
+
+    with torch.random.fork_rng(devices=[]), telling("backward", job.made_at):
+        return live_in_step(module, batch, loss, precision, compiled)
+
+
+def live_in_step(
+    module: nn.Module,
+    batch: Mapping[str, Tensor],
+    loss: Callable[[], Tensor],
+    precision: Precision,
+    compiled: bool = False,
+) -> LiveBytes:
+    """Pass a module's batch forward and backward, and return the bytes that were alive; of a
+    compiled one in a second step.
+    """
     mixed: AbstractContextManager[Any] = nullcontext()
     if precision in ("bf16", "fp16"):
+        device = next(iter(batch.values())).device
         mixed = torch.autocast(device.type, torch.bfloat16)
-    live = LiveBytes()
+    if compiled:
+        with mixed:
+            found = loss()
+        found.backward()
+    live = CompiledBytes() if compiled else LiveBytes()
     for tensor in [*module.parameters(), *module.buffers()]:
         live.leave_out(tensor)
     hooks = []
@@ -92,25 +137,28 @@ def _followed(job: Job, module: nn.Module, rows: int | None, precision: Precisio
         parameter.grad = None
         if parameter.requires_grad:
             hooks.append(parameter.register_post_accumulate_grad_hook(live.give_up))
-    with torch.random.fork_rng(devices=[]), live:
+    with live:
         for tensor in batch.values():
             live.follow(tensor)
         with mixed:
-            loss = loss_of(job, module, put_together(structure, batch))
-        with telling("backward", job.made_at):
-            loss.backward()
+            found = loss()
+        found.backward()
     for hook in hooks:
         hook.remove()
     return live
 
 
 def activations_of(
-    job: Job, precision: Precision, recomputed: bool = False, module: nn.Module | None = None
+    job: Job,
+    precision: Precision,
+    recomputed: bool = False,
+    module: nn.Module | None = None,
+    compiled: bool = False,
 ) -> PerBatch | None:
     """Return what a step's batch holds at most on a device; None: recomputed, and no block repeats.
 
-    module: the job's model, which recomputes its blocks from now on where that is asked for (None:
-    it is made).
+    module: the job's model, which recomputes its blocks, or is compiled, from now on where that is
+    asked for (None: it is made).
 
     Raises:
         JobError: the model does not compute; the sentence has the user's own line.
@@ -121,7 +169,10 @@ def activations_of(
         return None
     for block in blocks.values():
         recompute(block)
-    step = partial(_followed, job, module, precision=precision)
+    if compiled:
+        compiler = importlib.import_module("multigpu.user_model.compiled")  # takes seconds
+        module.compile(backend=compiler.counting, dynamic=False)
+    step = partial(_followed, job, module, precision=precision, compiled=compiled)
     trained = sum(parameter.nbytes for parameter in module.parameters() if parameter.requires_grad)
     more = min(MORE, job.batch_size)
     few = max(1, min(FEW, more - 1))
@@ -134,20 +185,27 @@ def activations_of(
     return through(few, low.after, more, high.after, made)
 
 
-def told_of(job: Job, devices: Sequence[str] = ("cpu",)) -> dict[str, Any]:
+def told_of(job: Job, devices: Sequence[str] = ("cpu",), compiled: bool = False) -> dict[str, Any]:
     """Return what a batch holds on a device as a description tells it: by whether blocks are
     recomputed, as far as any repeat; or why that cannot be followed, which stops nothing.
 
-    devices: where it is tried, one after the other.
+    devices: where it is tried, one after the other. compiled: as a compiled step, too, where it can
+    be followed so, which takes seconds.
     """
     why = ""
     for device in devices:
         found: dict[str, list[tuple[float, ...]]] = {}
         try:
-            module = own_module(job).to(device)
             for way, recomputed in ((WRITTEN, False), (RECOMPUTED, True)):
-                if (one := activations_of(job, job.precision, recomputed, module)) is not None:
-                    found[way] = lines_of(one)
+                for suffix in ("", COMPILED)[: 1 + compiled]:
+                    module = own_module(job).to(device)
+                    without_sparse_gradients(module)  # as placements train it
+                    with suppress(*(Exception,) if suffix else ()):
+                        one = activations_of(job, job.precision, recomputed, module, bool(suffix))
+                        found |= {way + suffix: lines_of(one)} if one is not None else {}
+            arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)[1]
+            size = sum(tensor.nbytes for tensor in tensors_of(arrays, torch.float32).values())
+            found[GIVEN] = [(0.0, size / job.batch_size)]
             return {"activations": found}
         except MemoryError:
             raise

@@ -68,11 +68,12 @@ def describe(
     packed: bytes = b"",
     code: bytes = b"",
     twice_s: float = 0.0,
+    compiled: bool = False,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
     named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
     has them. twice_s: so long it may take to make batches and model again, in new processes (0:
-    they are not).
+    they are not). compiled: follow the memory of a compiled step, too.
     """
     code = code or (code_of_file(named) if named else code_of(job))
     packed = packed or (b"" if named else pack(job))
@@ -107,7 +108,7 @@ def describe(
         if framework == "torch":
             library = importlib.import_module("multigpu.user_model.activations")
             described = described.model_copy(
-                update=library.told_of(job, ("cuda", "cpu") if on_gpus else ("cpu",))
+                update=library.told_of(job, ("cuda", "cpu") if on_gpus else ("cpu",), compiled)
             )
             library = importlib.import_module("multigpu.user_model.scored")
             described = described.model_copy(update=library.score_of(job))

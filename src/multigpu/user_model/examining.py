@@ -54,16 +54,24 @@ class Request(Data):
     folder: Path
     replicas: int
     timed: bool
+    compiled: bool
     ends_s: float
     answer: Path
     stacks: Path
 
 
 def examine_apart(
-    job: Job | str, folder: Path, replicas: int, timed: bool, within_s: float
+    job: Job | str,
+    folder: Path,
+    replicas: int,
+    timed: bool,
+    within_s: float,
+    compiled: bool = False,
 ) -> Examined:
     """Examine a job in a process of its own, within so many seconds; a JobError says what is wrong
     with it, or where it stood when its time was over or its process ended.
+
+    compiled: follow the memory of a compiled step, too.
     """
     began_s = time.monotonic()
     with scratch_folder("multigpu-examine-") as scratch:
@@ -78,6 +86,7 @@ def examine_apart(
             folder=folder,
             replicas=replicas,
             timed=timed,
+            compiled=compiled,
             ends_s=began_s + within_s,
             answer=scratch / "answer.json",
             stacks=scratch / "stacks",
@@ -151,6 +160,7 @@ def _answered(request: Request) -> dict[str, str | int]:
             b"" if request.named else request.packed.read_bytes(),
             bytes.fromhex(request.code),
             twice_s=max(0.1, (request.ends_s - time.monotonic()) / 2),
+            compiled=request.compiled,
         )
     except JobError as error:
         return {"error": str(error)}

@@ -6,8 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 MOST = 2**31  # samples of a batch
-WRITTEN, RECOMPUTED = "as written", "recomputed"
-"""The ways of which a description tells what a batch holds."""
+WRITTEN, RECOMPUTED, GIVEN = "as written", "recomputed", "given"
+"""The ways of which a description tells what a batch holds; last, its own arrays alone."""
+
+COMPILED = ", compiled"
+"""Follows a way's name where the compiler's graphs tell it."""
 
 
 class PerBatch(NamedTuple):
