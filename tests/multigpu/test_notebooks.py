@@ -185,17 +185,16 @@ def test_a_bad_parameters_file_is_one_sentence(tmp_path: Path, content: str, sen
     assert load_parameters(path) == {"measure": "none", "name": "007", "devices": [1, 2]}
 
 
+AS_TEXT = (
+    " = 7: input should be a valid string (papermill reads -p values as numbers where it can; -r"
+    " passes them as text)."
+)
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "sentence"),
     [
-        (
-            7,
-            str,
-            (
-                " = 7: input should be a valid string (papermill reads -p values as numbers where"
-                " it can; -r passes them as text)."
-            ),
-        ),
+        (7, str, AS_TEXT),
         ("maybe", Measure, " = 'maybe': input should be 'missing', 'all' or 'none'."),
         (True, int, " = True: input should be a valid integer."),
         (1.0, int, " = 1.0: input should be a valid integer."),

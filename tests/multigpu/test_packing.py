@@ -304,12 +304,8 @@ def test_any_tar_opens_one_whose_name_is_a_digest_of_the_whole(tmp_path: Path) -
         (tmp_path / name).write_bytes(b"half")
     assert archives_in(tmp_path) == sorted([path, other]) and archives_in(tmp_path / "absent") == []
     path.write_bytes(other.read_bytes())
-    refused(
-        f"{path.name} is not an archive of Records as it was written: by its content its name is"
-        f" {other.name}",
-        read_archive,
-        path,
-    )
+    its_name = f"by its content its name is {other.name}"
+    refused(f"{path.name} is not an archive of Records as .*: {its_name}", read_archive, path)
 
 
 def test_a_broken_one_is_named_in_one_sentence(tmp_path: Path) -> None:
@@ -330,11 +326,7 @@ def test_a_broken_one_is_named_in_one_sentence(tmp_path: Path) -> None:
         path.write_bytes(data)
         refused(rf"{path} is not an archive of Records as it was written: .", read_archive, path)
     path.unlink()
-    refused(
-        rf"{path} is not an archive of Records as it was written: .*No such file",
-        read_archive,
-        path,
-    )
+    refused(rf"{path} is not an archive of Records as .*: .*No such file", read_archive, path)
 
 
 def tar_of(
@@ -350,6 +342,8 @@ def tar_of(
 
 
 GOOD = tar_of("key.0.json", b"{}", mtime=10**9, uid=7, uname="who")
+FOLDER = tar_of("key.0.json", type=tarfile.DIRTYPE)
+LINK = tar_of("key.0.json", type=tarfile.SYMTYPE, linkname="other")
 
 
 @pytest.mark.parametrize(
@@ -360,14 +354,8 @@ GOOD = tar_of("key.0.json", b"{}", mtime=10**9, uid=7, uname="who")
             (tar_of(name), f"its member {name} is no Record")
             for name in ("key.json", "key.01.json", "key.0.json.gz", "folder/key.0.json")
         ),
-        (
-            tar_of("key.0.json", type=tarfile.DIRTYPE),
-            "its member key.0.json/ is no file of its own",
-        ),
-        (
-            tar_of("key.0.json", type=tarfile.SYMTYPE, linkname="other"),
-            "its member key.0.json is no file of its own",
-        ),
+        (FOLDER, "its member key.0.json/ is no file of its own"),
+        (LINK, "its member key.0.json is no file of its own"),
         (tar_of("k" * 120 + ".0.json", b"{}", tarfile.PAX_FORMAT), "is no file of its own"),
         (tar_of(f"{'d' * 90}/{'k' * 60}.0.json", b"{}"), "is no file of its own"),
         (GOOD[:513], "its member key.0.json is no file of its own"),
@@ -382,10 +370,6 @@ def test_one_made_by_hand_holds_whole_records_alone(
     path = tmp_path / f"records-{hashlib.sha256(content).hexdigest()[:12]}.tar.xz"
     path.write_bytes(lzma.compress(content))
     if words:
-        refused(
-            rf"{path.name} is not an archive of Records as it was written: .*{words}",
-            read_archive,
-            path,
-        )
+        refused(rf"{path.name} is not an archive of Records as .*{words}", read_archive, path)
     else:
         assert flat(path) == {("key", 0): b"{}"}

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,9 +24,8 @@ def state_of(roots: Sequence[Path]) -> str:
     return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
 
 
-@cache
 def _program() -> list[tuple[str, int, int]]:
-    """The stamps of this program's files, once: a process goes on with what it has imported."""
+    """The stamps of this program's files."""
     own = (path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern))
     return _stamps(sorted([*plugins.files(), *own]))
 

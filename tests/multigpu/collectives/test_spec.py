@@ -87,29 +87,17 @@ def test_an_algorithm_of_a_placement_runs_kernel_by_kernel_only() -> None:
         assert "kernel by kernel only" in refusal(row, "torch", "per_device", "captured").said
 
 
+ONLY_IN_TORCH = "is carried out in 'torch' with one process a device only"
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (
-            {"algorithm": "star"},
-            "unknown all-reduce algorithm 'star': choose one of central_server",
-        ),
-        (
-            {"overlap": True},
-            (
-                "algorithm 'ring' is one of an all-reduce after backward, and cannot be used with"
-                " .* and overlap"
-            ),
-        ),
+        ({"algorithm": "star"}, "unknown all-reduce algorithm 'star': choose one of central_"),
+        ({"overlap": True}, "'ring' is one of an all-reduce after backward, and .* and overlap"),
         ({"reduction": "copy"}, "cannot be used with reduction 'copy'"),
-        (
-            {"engines": (Engine(processes="one"),)},
-            "is carried out in 'torch' with one process a device only",
-        ),
-        (
-            {"engines": (Engine(), Engine(framework="tensorflow"))},
-            "is carried out in 'torch' with one process a device only",
-        ),
+        ({"engines": (Engine(processes="one"),)}, ONLY_IN_TORCH),
+        ({"engines": (Engine(), Engine(framework="tensorflow"))}, ONLY_IN_TORCH),
         ({"algorithm": "everyone_bf16"}, "sends bf16, so its semantics are 'lossy', not 'joined'"),
     ],
 )

@@ -105,6 +105,9 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
             assert may_share(run, FOUR), "processes on CPUs need all of them"
 
 
+IN_ONE_GRAPH = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -119,16 +122,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
         (NMT | {"devices": 3}, "no room"),
         (NMT | {"devices": 2}, None),
         (NMT | {"inputs": "lengths_000", "sequence_length": None}, None),
-        (
-            CNN
-            | {
-                "framework": "tensorflow",
-                "processes": "one",
-                "execution": "graph",
-                "placement": "exp4",
-            },
-            None,
-        ),
+        (CNN | IN_ONE_GRAPH | {"placement": "exp4"}, None),
     ],
 )
 def test_what_needs_the_machine_is_alone(fields: dict[str, Any], words: str | None) -> None:

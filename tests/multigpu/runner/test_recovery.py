@@ -139,7 +139,7 @@ def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
         (
             UNRECORDED,
             "failed",
-            "its Record could not be put together: KeyError: 'planted: a number is missing'",
+            "its Record could not be put together: KeyError: 'planted: a number",
         ),
         (NO_JPEG, "failed", "cannot be decoded as an image"),
         (DANGLING, "failed", "gone.png"),

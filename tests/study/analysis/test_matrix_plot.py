@@ -14,4 +14,4 @@ def test_the_picture_says_on_hover_why_a_cell_is_empty(cells: pd.DataFrame) -> N
     rows = rows[rows["framework"].eq("torch")]
     drawn = svg_text(heat(rows, "title", "caption", "panel", 2.0), "matrix")
     assert "<title>out_of_memory: planted: 3 GiB too few</title>" in drawn
-    assert "1.70 (3)" in drawn
+    assert "1.55 (3)" in drawn

@@ -284,11 +284,7 @@ def warmed(scaled: float, unscaled: float = 0.5) -> pd.DataFrame:
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[tuple[Any, ...]]]] = {
-    "C25": (
-        reduced,
-        (SO,),
-        [(SO | {("ring", 8): 3.4 * 4},), (SO | {("central_server", 8): 6.6 * 3},)],
-    ),
+    "C25": (reduced, (SO,), [(SO | {("ring", 8): 13.6},), (SO | {("central_server", 8): 19.8},)]),
     "C26": (ratio, (1.1,), [(1.6,), (1.1, 60.0), (0.5,)]),
     "C27": (floors, (0.1, 5.0), [(1.0, 5.0), (0.1, 1.0)]),
     "C28": (ages, (0.97,), [(0.9,), (1.2,)]),

@@ -157,75 +157,34 @@ ALONE = "decided by PyTorch, inconclusive in TensorFlow"
 """So that no reader of "holds" takes it for a verdict on both."""
 
 
+MACHINES_AGREE = [*HOLDS, *C2.rows("holds", machine="other")]
+MACHINES_DIFFER = [*HOLDS, *C2.rows("fails", machine="other")]
+NEWER_TIMER = [*HOLDS, *C2.rows("fails", timing_version=2)]
+FOUR_REPEATED = [HOLDS[0], HOLDS[5], *ON_FOUR]
+SCREENED = [*HOLDS, *C2.rows("fails", (1.0,), seed=1)]
+AGREE = [*HOLDS, *C2.rows("holds", **TENSORFLOW)]
+DISAGREE = [*HOLDS, *C2.rows("fails", **TENSORFLOW)]
+LOUD_BESIDE = [*HOLDS, *C2.rows("holds", LOUD, **TENSORFLOW)]
+BESIDE_EACH_OTHER = {
+    "one framework alone": (HOLDS, "holds", 1, "", SLOWER),
+    "one repeat": (HOLDS[::5], "inconclusive", 1, SCREENING, ""),
+    "two machines that agree": (MACHINES_AGREE, "holds", 2, "", ""),
+    "two machines that differ": (MACHINES_DIFFER, "inconclusive", 2, DIFFER, ""),
+    "a newer timer replaces": (NEWER_TIMER, "does not hold", 1, "", ""),
+    "the latest attempt counts, in any order": ([*SLOW, *NEW, *OLD], "holds", 1, "", ""),
+    "the highest count decides": ([*HOLDS, *ON_FOUR], "holds", 1, "", SLOWER),
+    "the highest repeated count": (FOUR_REPEATED, "does not hold", 1, "", "0.99x at 4 GPUs"),
+    "screening beside": (SCREENED, "holds", 2, None, "0.820x at 8 GPUs, seed 0"),
+    "frameworks agree": (AGREE, "holds", 2, "", ""),
+    "frameworks differ": (DISAGREE, "inconclusive", 2, APART, ""),
+    "a framework that decides alone is named": (LOUD_BESIDE, "holds", 2, ALONE, ""),
+}
+
+
 @pytest.mark.parametrize(
     ("rows", "expected", "settings", "why", "figure"),
-    [
-        pytest.param(HOLDS, "holds", 1, "", SLOWER, id="one framework alone"),
-        pytest.param(HOLDS[::5], "inconclusive", 1, SCREENING, "", id="one repeat"),
-        pytest.param(
-            [*HOLDS, *C2.rows("holds", machine="other")],
-            "holds",
-            2,
-            "",
-            "",
-            id="two machines that agree",
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("fails", machine="other")],
-            "inconclusive",
-            2,
-            DIFFER,
-            "",
-            id="two machines that differ",
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("fails", timing_version=2)],
-            "does not hold",
-            1,
-            "",
-            "",
-            id="a newer timer replaces",
-        ),
-        pytest.param(
-            [*SLOW, *NEW, *OLD], "holds", 1, "", "", id="the latest attempt counts, in any order"
-        ),
-        pytest.param([*HOLDS, *ON_FOUR], "holds", 1, "", SLOWER, id="the highest count decides"),
-        pytest.param(
-            [HOLDS[0], HOLDS[5], *ON_FOUR],
-            "does not hold",
-            1,
-            "",
-            "0.99x at 4 GPUs",
-            id="the highest count that was repeated",
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("fails", (1.0,), seed=1)],
-            "holds",
-            2,
-            None,
-            "0.820x at 8 GPUs, seed 0",
-            id="screening beside",
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("holds", **TENSORFLOW)], "holds", 2, "", "", id="frameworks agree"
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("fails", **TENSORFLOW)],
-            "inconclusive",
-            2,
-            APART,
-            "",
-            id="frameworks differ",
-        ),
-        pytest.param(
-            [*HOLDS, *C2.rows("holds", LOUD, **TENSORFLOW)],
-            "holds",
-            2,
-            ALONE,
-            "",
-            id="a framework that decides alone is named",
-        ),
-    ],
+    BESIDE_EACH_OTHER.values(),
+    ids=BESIDE_EACH_OTHER,
 )
 def test_settings_that_stand_beside_each_other(rows, expected, settings, why, figure):
     result = result_of("C2", rows)

@@ -69,30 +69,17 @@ def test_points_between_hosts_know_their_links_formula() -> None:
     assert set(table["hosts"]) == {8} and host_points(collectives_frame([])).empty
 
 
+SERVED = {"framework": "tensorflow", "placement": "parameter_server_async", "execution": "graph"}
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         ({"devices": 5}, "5 devices were asked for and 2 hosts of 2 have 4"),
-        (
-            {"host_cores": 100_000},
-            r"host_cores 100000 were asked for and this machine has \d+: choose at most",
-        ),
-        (
-            {"device_type": "cuda", "device_ids": "4,0"},
-            "device_ids '4,0' names GPUs that are not here: this machine has 0 to 3",
-        ),
+        ({"host_cores": 100_000}, r"host_cores 100000 were asked for and this machine has \d+: "),
+        ({"device_type": "cuda", "device_ids": "4,0"}, "'4,0' .* this machine has 0 to 3"),
         ({"placement": "exp1"}, "uses memory that one host's processes share"),
-        (
-            {
-                "framework": "tensorflow",
-                "placement": "parameter_server_async",
-                "execution": "graph",
-            },
-            (
-                "several hosts run PyTorch with a process a device, or TensorFlow's placement"
-                " 'multi_worker', not nmt_tiny param"
-            ),
-        ),
+        (SERVED, "several hosts run PyTorch .*, or .* 'multi_worker', not nmt_tiny param"),
         (JOINED, "framework 'tensorflow' is not installed here"),
     ],
 )

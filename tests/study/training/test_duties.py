@@ -63,6 +63,7 @@ INTERRUPTED = {name: training(name, **CHECKPOINTED) for name in RESUMED} | {
     name: training(name, **ADAM) for name in TWINS
 }
 
+DONE = {"epochs": 1, "steps": None, "checkpoint_every": 7, "evaluate_every": 15}
 CASES = [
     *(
         Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd"))
@@ -72,12 +73,7 @@ CASES = [
         Case(f"curve-{name}", INTERRUPTED.get(name, training(name)))
         for name in (*PER_DEVICE, "local_sgd", *TWINS)
     ),
-    Case(
-        "done",
-        training(
-            "replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15
-        ),
-    ),
+    Case("done", training("replicated_allreduce", **DONE)),
     Case("own-start", training("replicated_allreduce"), cases.OwnStart),
     *(
         Case(duty.__name__, training("replicated_allreduce", **duty.fields), duty)
