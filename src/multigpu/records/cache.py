@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,21 +19,19 @@ def state_of(roots: Sequence[Path]) -> str:
     """A digest of names, times and sizes of all files that results depend on: Records, what is
     withdrawn, this program, added packages.
     """
+    program = sorted(
+        [
+            *plugins.files(),
+            *(path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern)),
+        ]
+    )
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
-    own = [*_program(), *_stamps(withdrawn)]
-    return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
-
-
-def _program() -> list[tuple[str, int, int]]:
-    """The stamps of this program's files."""
-    own = (path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern))
-    return _stamps(sorted([*plugins.files(), *own]))
-
-
-def _stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    return [
-        (str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),)
+    own = [
+        (str(path), found.st_mtime_ns, found.st_size)
+        for path in [*program, *withdrawn]
+        for found in (path.stat(),)
     ]
+    return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
 
 
 def cached_on_disk(

@@ -94,10 +94,11 @@ def left_out(array: np.ndarray) -> np.ndarray | None:
 
 
 def orders(arrays: list[np.ndarray], rows: int) -> Iterator[list[np.ndarray]]:
-    """Which samples to take, so many, in which order: the first ones, and these dealt out; then, by
-    each tensor, those of which least is left out before those of which most is. Further orders of a
-    list are for a loss that has nothing to learn from in a half of the first, as of labels that are
-    all ignored: there one sample alone is of the rarer kind.
+    """Give the orders in which to cut so many samples into halves: as they come; every other one;
+    and for each tensor with padding, those that are padded least before those padded most.
+
+    Each is a list, of which the first that has a loss in both halves counts: where labels of a half
+    are all ignored, a half with a single sample of the other kind is tried.
     """
     yield [first := np.arange(rows)]
     yield [np.concatenate([first[::2], first[1::2]])]

@@ -1,4 +1,4 @@
-"""Tensors outside of a user's model that would learn, of which no placement knows."""
+"""Find tensors outside of a user's model that would learn: no placement merges their gradients."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ def leaves_of(loss: Tensor) -> Iterator[Tensor]:
 
 
 class Outside:
-    """Those that two losses in a row depend on: what forward makes anew each time is no weight."""
+    """Tell weights, which two losses in a row depend on, from what forward makes anew."""
 
     def __init__(self) -> None:
         self.before: dict[int, weakref.ref[Tensor]] = {}
