@@ -25,7 +25,6 @@ from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job
 
 GIB = 2**30
-WITHIN_S = 120.0  # that the examination of a job may take
 CONTEXT_BYTES = GIB  # of a GPU's memory, what CUDA, cuDNN and NCCL keep for themselves
 CUBLAS_BYTES = 2 * 32 * 2**20
 """PyTorch gives cuBLAS a workspace a handle and stream, kept in its own allocator: 32 MiB on Hopper
@@ -150,13 +149,15 @@ def fits(
     devices: int | None = None,
     names: Sequence[str] | Literal["all"] = "all",
     compiled: bool = False,
+    budget_s: float = 120.0,
 ) -> pd.DataFrame:
     """Forecast the memory that a step of a PyTorch job needs on its fullest GPU, without one.
 
     Args:
         job: a `Job`, or "FILE.py:NAME" of one. memory_gib: of a GPU (None: of this machine's).
         devices: GPUs (None: this machine's, or 2). names: of placements. compiled: of compiled
-            steps, too, which takes a multiple of the time.
+            steps, too, which takes a multiple of the time. budget_s: that examining the job on
+            this machine may take.
 
     Returns:
         A row a placement, recomputation, micro-steps and form, the least first: peak_gib at the
@@ -176,7 +177,7 @@ def fits(
         find_placement(name)
     with tempfile.TemporaryDirectory() as scratch:
         know(folder := Path(scratch))
-        examined = examine_apart(job, folder, count, False, WITHIN_S, compiled)
+        examined = examine_apart(job, folder, count, False, budget_s, compiled)
         described = examined.described
         if described.framework != "torch":
             raise JobError(
@@ -260,7 +261,14 @@ def shown(found: pd.DataFrame) -> pd.DataFrame:
 def fits_command(arguments: argparse.Namespace) -> int:
     """Print what each placement's step needs, and the largest batch."""
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
-    found = fits(arguments.job, arguments.memory, arguments.devices, names, arguments.compiled)
+    found = fits(
+        arguments.job,
+        arguments.memory,
+        arguments.devices,
+        names,
+        arguments.compiled,
+        arguments.budget_s,
+    )
     print("GiB of the fullest device in a step of the job's batch, and the largest batch that fits")
     print(shown(found).rename_axis(columns=None).to_string())
     return 0

@@ -441,6 +441,7 @@ def tagged_wide(out: Tensor, target: Tensor) -> Tensor:
         ((), "no GPU is here: say how many GiB one has by --memory, such as 80"),
         (("--memory", "nan"), "'nan' is no size: give GiB"),
         (("--memory", "80", "--placements", "best"), "unknown placement 'best'"),
+        (("--memory", "80", "--budget-s", "1"), "job was not examined within 1 s: it "),
     ],
 )
 def test_what_cannot_be_asked_is_told_in_a_sentence(
