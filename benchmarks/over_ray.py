@@ -22,6 +22,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from benchmarks.synchrony.measure import MEASURES, measure, measure_protocol
+from benchmarks.synchrony.real import STALL_S, check_real, serve
 from threadpoolctl import threadpool_limits
 
 from multigpu import paths
@@ -35,10 +37,8 @@ from multigpu.machine.private_network import (
 from multigpu.runner.hosts.launching import LOOPBACK
 from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.grid import read_grid
-from multigpu_study.synchrony.measure import MEASURES, measure, measure_protocol
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import Decision
-from multigpu_study.synchrony.real import STALL_S, check_real, serve
 from multigpu_study.synchrony.server import Server
 
 

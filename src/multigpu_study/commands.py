@@ -42,9 +42,6 @@ CLAIMS = Command(
 COLLECTIVES = Command(
     "collectives", "time all-reduces of this machine", "multigpu_study.collectives.experiment:main"
 )
-SYNCHRONY = Command(
-    "synchrony", "run a parameter server's protocols", "multigpu_study.synchrony.measure:main"
-)
 TRAIN = Command(
     "train", "train runs to the end of a budget", "multigpu_study.training.command:main"
 )

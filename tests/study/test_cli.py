@@ -16,7 +16,6 @@ REFUSED = [
         "collectives --sizes 4Q",
         ["multigpu: '4Q' is no size: use bytes with K, M or G, such as 4,64K,1M,1G\n"],
     ),
-    ("synchrony --grid=", ["an empty name was given"]),
     ("collectives --budget-s=0", ["'0' is no span of time: give seconds, above 0"]),
     ("collectives --repeats 0", ["'0' is not a whole number from 1 to"]),
     ("--records {here}/typo claims", ["{here}/typo: there is no such folder\n"]),

@@ -5,14 +5,16 @@ by passing few samples forward and backward, every storage followed while it liv
 import importlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.engines.torch.blocks import blocks_of, recompute
 from multigpu.spec.errors import JobError
@@ -146,6 +148,27 @@ def live_in_step(
     for hook in hooks:
         hook.remove()
     return live
+
+
+def flops_of(module: nn.Module, forward: Callable[[], Any]) -> int:
+    """Count a forward pass's operations, those of recurrent layers, whose kernels hide them, by
+    their weights and positions.
+    """
+    found = list[int]()
+
+    def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
+        first = inputs[0]
+        packed = isinstance(first, PackedSequence)
+        positions = len(first.data) if packed else first.numel() // first.shape[-1]
+        weights = sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2)
+        found.append(2 * positions * weights)
+
+    with FlopCounterMode(display=False) as counter, ExitStack() as hooks:
+        for layer in module.modules():
+            if isinstance(layer, nn.RNNBase):
+                hooks.enter_context(layer.register_forward_pre_hook(recurrent))
+        forward()
+    return counter.get_total_flops() + sum(found)
 
 
 def activations_of(

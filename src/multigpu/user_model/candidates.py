@@ -183,6 +183,9 @@ def candidate_runs(
                 " replicas, nor pieces, by one optimizer a device"
             )
             continue
+        if why := described.unfit.get(name) or described.unfit.get(device_type):
+            refused[name] = why
+            continue
         if described.hooked and find_placement(name).variables == "sharded":
             hooked = described.hooked[0].removeprefix("model.")
             refused[name] = (

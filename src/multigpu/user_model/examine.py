@@ -6,16 +6,17 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from multigpu.spec.errors import JobError
 from multigpu.user_model.examined import Reached, Tried, largest, notes_of, shortest
-from multigpu.user_model.joined import Gradients, note_of
+from multigpu.user_model.joined import OWN_SHARD, Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job
@@ -26,10 +27,15 @@ SAMPLES = 4
 FLAT = 1e-12  # of the largest gradient in fp64: a smaller one is zero but for rounding
 # how far two losses of one computation may be apart, relative to them
 EQUAL = {"fp64": 1e-9, "fp32": 1e-5}
-# and the gradients of a batch and of its halves
-ALIKE = {"fp64": 1e-6, "fp32": 1e-3}
+# and the gradients of a batch and of its halves, by precision and by a shorter type inside
+ALIKE = {"fp64": 1e-6, "fp32": 1e-3, "": 0.0, "float32": 1e-3}
+ALIKE_ROUNDED = 5e-2  # where the type inside is shorter still
 
 Precision = Literal["fp32", "fp64"]
+
+ANOTHER_LOSS = (
+    "a second pass over one batch gives another loss: it keeps a state outside of its parameters"
+)
 
 LONGEST_TITLE = 60
 """Letters of a job's name that names of files take over."""
@@ -39,7 +45,8 @@ class Examination:
     """A job on its way to a description. Each framework says how its models are made, trained for
     one step, and stored.
     shapes: variable -> its shape, of those that are trained; tied: further names of one variable ->
-        its first; frozen: all others. hooked: with a hook on their gradient.
+        its first; frozen: all others. hooked: with a hook on their gradient. unfit, incomparable:
+        placements that cannot have it, and why none can be compared.
     """
 
     framework: Literal["torch", "tensorflow"]
@@ -47,6 +54,8 @@ class Examination:
     tied: dict[str, str]
     frozen: list[str]
     hooked: Sequence[str] = ()
+    unfit: Mapping[str, str] = MappingProxyType({})
+    incomparable = coarse = ""
     stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
@@ -123,23 +132,24 @@ class Examination:
             self.notes.append(
                 "it does not compute in fp64, so placements are compared in fp32, less exactly"
             )
+        if self.coarse not in ("", "float32"):
+            self.notes.append(
+                f"it computes in {self.coarse} inside: placements are compared as exactly as that"
+                " rounds"
+            )
         if first.random:
             drawn = (
                 "it draws random numbers in its forward pass outside of the library's dropout"
                 " layers"
             )
             return None, f"{drawn}: no two processes draw the same"
+        if self.incomparable:
+            return None, self.incomparable
         if left_out:
             self.notes.append("placements are compared with dropout set to 0, and timed with it")
         second = self.step(self.cut(rows), model, precision)
         if abs(first.loss - second.loss) > EQUAL[precision] * max(1e-12, abs(first.loss)):
-            return (
-                None,
-                (
-                    "a second pass over one batch gives another loss: it keeps a state outside of"
-                    " its parameters"
-                ),
-            )
+            return None, ANOTHER_LOSS
         if rows is not None:
             try:
                 self._joined(model, precision)
@@ -147,7 +157,7 @@ class Examination:
                 self.divides = False
                 self.notes.append(
                     "half of a batch cannot be computed by itself (the model or the loss looks at"
-                    " all of its samples): placements are compared on whole batches"
+                    f" all of its samples; {OWN_SHARD}): placements are compared on whole batches"
                 )
         return precision, ""
 
@@ -176,7 +186,8 @@ class Examination:
 
         if len(arrays[0]) < SAMPLES:
             return
-        norms, alike = self.without_norms(model), ALIKE[precision]
+        norms = self.without_norms(model)
+        alike = max(ALIKE[precision], ALIKE.get(self.coarse, ALIKE_ROUNDED))
         if note := note_of(step, arrays, SAMPLES, norms, alike):
             self.notes.append(note)
 
@@ -239,7 +250,8 @@ class Examination:
                 (name, shape) for name, shape in self.shapes.items() if name not in fixed
             ],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
-            "flat": [name for name in reached.flat if name not in fixed],
+            "flat": [name for name in (*reached.flat, *reached.left_out) if name not in fixed],
+            "coarse": self.coarse,
             "tied": self.tied,
             "fixed": fixed,
             "idle": reached.idle,
@@ -249,6 +261,7 @@ class Examination:
             "micro_steps": self.job.micro_steps,
             "precision": self.job.precision,
             "hooked": [name for name in self.hooked if name not in fixed],
+            "unfit": dict(self.unfit),
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,

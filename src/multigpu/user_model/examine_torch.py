@@ -1,10 +1,9 @@
 """A user's PyTorch job, examined."""
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.machine.machine import cores_here
 from multigpu.spec.errors import JobError
-from multigpu.user_model.examine import EQUAL, FLAT, Examination, Precision
+from multigpu.user_model.activations import flops_of
+from multigpu.user_model.examine import ANOTHER_LOSS, EQUAL, FLAT, Examination, Precision
 from multigpu.user_model.examined import Reached, Tried
-from multigpu.user_model.lookups_torch import is_plain, located, random_states, watched_embeddings
-from multigpu.user_model.outside_torch import Outside
+from multigpu.user_model.lookups_torch import random_states, table_of, watched_embeddings
+from multigpu.user_model.outside_torch import Outside, shorter_type
 from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, updates_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Table
@@ -42,11 +40,13 @@ CONFIRMED = 3  # steps compared with plain PyTorch
 
 class Examined(Examination):
     """Of an `nn.Module`. drawn: arrays of batches, by number; few: how many samples of them are
-    examined, None: all. device: where it computes; what is stored stays on the CPU.
+    examined, None: all. device: where it computes; what is stored stays on the CPU. counts_kept:
+    whether a step tells what it keeps for backward.
     """
 
     framework: Literal["torch"] = "torch"
     few: int | None = None
+    counts_kept = True
 
     def __init__(self, job: Job, replicas: int, device: str = "cpu") -> None:
         left_out: list[str] = []
@@ -66,6 +66,16 @@ class Examined(Examination):
         if empty := [name for name, parameter in self.parameters.items() if not parameter.numel()]:
             named = empty[0].removeprefix("model.")
             self.notes.append(f"{named} has no elements: nothing of it is trained")
+        self.unfit = {}
+        for name, part in self.module.named_modules():
+            if isinstance(part, nn.SyncBatchNorm):
+                self.unfit["cpu"] = f"{name} is a SyncBatchNorm, which PyTorch has for GPUs alone"
+                self.incomparable = f"{name} is a SyncBatchNorm, which asks other processes"
+            if isinstance(part, torch.jit.ScriptModule):
+                self.unfit["fsdp2"] = (
+                    f"{name or 'the model'} is compiled by torch.jit, and fsdp2 puts hooks on"
+                    " modules, which such ones do not take: give it as it is written"
+                )
         self.hooked = [name for name, one in self.parameters.items() if is_hooked(one)]
         self.frozen = [name for name in self.parameters if name not in self.shapes]
         self.stored = {name: value.detach().clone() for name, value in self.parameters.items()}
@@ -122,8 +132,15 @@ class Examined(Examination):
         self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
     ) -> Tried:
         kind = KINDS[precision]
-        with comparable(kind):
-            return self._step(self.tensors(arrays, kind), self.module if model is None else model)
+        module = self.module if model is None else model
+        try:
+            with comparable(kind):
+                return self._step(self.tensors(arrays, kind), module)
+        except JobError as error:
+            if not self.counts_kept or "saved tensor hooks" not in str(error):
+                raise
+        self.counts_kept = False  # torch.func allows none while it takes gradients inside
+        return self.step(arrays, model, precision)
 
     def _step(self, batch: dict[str, Tensor], module: nn.Module) -> Tried:
         parameters, _ = variables_of(module)
@@ -138,7 +155,8 @@ class Examined(Examination):
         with torch.random.fork_rng(devices=[]), watched_embeddings(module) as asked:
             torch.manual_seed(1)
             before = random_states(self.device)
-            with saved_tensors_hooks(keep, lambda tensor: tensor):
+            hooks = saved_tensors_hooks(keep, lambda tensor: tensor)
+            with hooks if self.counts_kept else nullcontext():
                 loss = loss_of(self.job, module, put_together(self.structure, batch))
             random = not all(map(torch.equal, before, random_states(self.device)))
             if not loss.requires_grad:
@@ -148,6 +166,7 @@ class Examined(Examination):
                 )
             value = self.checked(float(loss.detach()))
             if module is not self.module:  # of which steps are timed
+                self.coarse = shorter_type(loss, torch.get_default_dtype())
                 self.notes += self.outside.notes_of(self.job, loss, parameters, batch)
             with telling("backward", self.job.made_at):
                 loss.backward()
@@ -160,53 +179,20 @@ class Examined(Examination):
         return Tried(value, sum(kept.values()), asked, gradients, random)
 
     def flops(self, arrays: list[np.ndarray]) -> int:
-        found = list[int]()
-
-        def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
-            first = inputs[0]
-            if isinstance(first, PackedSequence):
-                positions = len(first.data)
-            else:
-                positions = first.numel() // first.shape[-1]
-            found.append(
-                2
-                * positions
-                * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2)
-            )
-
-        with (
-            torch.random.fork_rng(devices=[]),
-            FlopCounterMode(display=False) as counter,
-            ExitStack() as hooks,
-        ):
-            for layer in self.module.modules():
-                if isinstance(layer, nn.RNNBase):
-                    hooks.enter_context(layer.register_forward_pre_hook(recurrent))
-            loss_of(
-                self.job,
-                self.module,
-                put_together(self.structure, self.tensors(arrays, torch.float32)),
-            )
-        return counter.get_total_flops() + sum(found)
+        batch = put_together(self.structure, self.tensors(arrays, torch.float32))
+        with torch.random.fork_rng(devices=[]):
+            return flops_of(self.module, lambda: loss_of(self.job, self.module, batch))
 
     def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
         found, batch = {}, self.tensors(arrays, torch.float32)
         if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
             self.notes.append("gradients of sparse embeddings are merged as arrays here")
         for name, asked in tried.asked.items():
-            layer = self.module.get_submodule(name.removeprefix("model.").removesuffix(".weight"))
-            assert isinstance(layer, nn.Embedding)
-            plain = is_plain(layer) and re.fullmatch(r"[\w.]{1,150}", name)
-            if (
-                len(asked) == 1
-                and plain
-                and name in self.parameters
-                and name not in self.tied.values()
-            ):
-                table = located(asked[0], batch, layer.padding_idx)
-                if table is not None:
-                    found[name] = table
-                    continue
+            alone = name in self.parameters and name not in self.tied.values()
+            table = table_of(self.module, name, asked, batch) if alone else None
+            if table is not None:
+                found[name] = table
+                continue
             self.notes.append(
                 f"the rows that {name.removeprefix('model.')} is asked for are not known before the"
                 " model runs: it travels whole"
@@ -265,8 +251,10 @@ class Examined(Examination):
             plain.move(updates_of(plain, passed))
             passed = plain.passed(self.tensors(self.whole_batch(0, self.few), kind))
             flat = [name for name in flat if passed.relative(name) <= FLAT]
-        plain.update(passed, [name for name in counts if counts[name]])
-        return Reached(batches, counts, flat if precision == "fp64" else [], missed)
+        left_out = plain.update(passed, [name for name in counts if counts[name]])
+        told = flat if precision == "fp64" else []
+        frozen = [name for name in self.frozen if self.parameters[name].numel()]
+        return Reached(batches, counts, told, missed, frozen, left_out)
 
     def _missed(self, plain: PlainStep, rows: int, ends: float) -> set[str]:
         """Variables that few samples of a batch give no gradient, as many as there is time for."""
@@ -326,13 +314,18 @@ class Examined(Examination):
         ]
         plain = self._plain_step(precision)
         ends = time.monotonic() + CONFIRMED_S
-        return first_difference(
+        found = first_difference(
             plain,
             placed,
             lambda step: self.tensors(self.whole_batch(step, self.few), kind),
             CONFIRMED,
             lambda step: time.monotonic() < ends,
         )
+        batch = self.tensors(self.whole_batch(0, self.few), kind)
+        first, second = (plain.passed(batch).loss for _ in range(2))  # means of what moved follow
+        if told["checked_in"] and abs(first - second) > EQUAL[precision] * max(1e-12, abs(first)):
+            told["checked_in"], told["unchecked"] = None, ANOTHER_LOSS
+        return found
 
     def _makes_the_same(self, precision: Precision) -> bool:
         """Whether two models, made one after the other, have one loss."""

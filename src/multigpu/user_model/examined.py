@@ -25,13 +25,16 @@ class Tried:
 class Reached:
     """The gradients that whole batches reach. batches: how many were seen; counts: of each trained
     variable, how many gave it one; flat: those that were zero but for rounding in all; missed:
-    those that a few samples of a batch gave none.
+    those that a few samples of a batch gave none. frozen: those that require none; left_out: those
+    that the job's optimizer does not update.
     """
 
     batches: int
     counts: dict[str, int]
     flat: list[str]
     missed: set[str] = field(default_factory=set)
+    frozen: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def idle(self) -> list[str]:
@@ -53,7 +56,7 @@ class Reached:
 
 def largest(gradient: Any) -> float:
     """The largest size of a number in an array or a tensor; 0 of none, nan where one is."""
-    return 0.0 if 0 in gradient.shape else float(abs(gradient).max())
+    return 0.0 if gradient is None or 0 in gradient.shape else float(abs(gradient).max())
 
 
 def shortest(step: Callable[[], Any]) -> float:
@@ -76,6 +79,16 @@ def notes_of(reached: Reached, fixed: list[str], rule: Optimizer) -> list[str]:
             " among them" if len(names) > 2 else ""
         )
 
+    if frozen := reached.frozen:
+        notes.append(
+            f"{len(frozen)} parameters require no gradient ({among(frozen)}): no placement updates"
+            " them, and a Run in which one is unfrozen stops"
+        )
+    if left_out := reached.left_out:
+        notes.append(
+            f"the optimizer leaves out {len(left_out)} parameters that require a gradient"
+            f" ({among(left_out)}): they stay as they are"
+        )
     if idle := reached.idle:
         notes.append(
             f"{len(idle)} parameters get no gradient in"

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from multigpu.machine.machine import cores_here
 from multigpu.machine.process import end_with_parent
@@ -41,6 +42,7 @@ ASKED, GIVEN, PACKED = "asked.json", "given.pt", "job"
 LATER_S = 86_461.0
 """By how much the second process' clock is ahead, so that seeds from a clock differ."""
 
+OTHERS = "torch.distributed"
 MANY = 20  # lines that are told
 
 
@@ -92,7 +94,13 @@ class Watch:
                 self.note("numpy.random.default_rng() without a seed")
             return make(seed)
 
+        def others(own: Callable[[], Any]) -> Any:
+            self.note(OTHERS, direct=True)
+            return own()
+
+        ways = [(name, getattr(dist, name)) for name in ("is_initialized", "get_world_size")]
         places: list[tuple[Any, str, Any]] = [
+            *((dist, name, partial(others, own)) for name, own in ways),
             (os, "urandom", asked),
             (random, "_urandom", asked),
             (time, "time", clock),

@@ -24,6 +24,13 @@ REFERENCE = (
 )
 
 
+OWN_SHARD = (
+    "in every placement a device's samples meet those of its own shard alone, as negatives do (with"
+    " micro-steps, of its own part)"
+)
+"""Of a loss that compares samples."""
+
+
 class Gram(NamedTuple):
     """Products of the global batch's gradient J and the halves' A and B, over all parameters."""
 
@@ -153,7 +160,7 @@ def told(found: Gram, losses: list[float], alike: float) -> str:
     return (
         "the mean of shards' gradients is not the global batch's: the loss, or a layer, looks at"
         " several samples together, as contrastive losses do, or is no mean over samples;"
-        f" {REFERENCE}"
+        f" {OWN_SHARD}; {REFERENCE}"
     )
 
 

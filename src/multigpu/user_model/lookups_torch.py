@@ -1,5 +1,6 @@
 """Which embedding layers of a user's module only look rows up, by ids that stand in the batch."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -78,6 +79,19 @@ def is_plain(layer: nn.Embedding) -> bool:
         and not layer.scale_grad_by_freq
         and layer.weight.requires_grad
     )
+
+
+def table_of(
+    module: nn.Module, name: str, asked: list[Tensor], batch: dict[str, Tensor]
+) -> Table | None:
+    """Where the batch has the rows that a table is asked for; None: nowhere, or its layer does more
+    than look them up once.
+    """
+    layer = module.get_submodule(name.removeprefix("model.").removesuffix(".weight"))
+    assert isinstance(layer, nn.Embedding)
+    if len(asked) != 1 or not is_plain(layer) or not re.fullmatch(r"[\w.]{1,150}", name):
+        return None
+    return located(asked[0], batch, layer.padding_idx)
 
 
 def random_states(device: torch.device) -> list[Tensor]:

@@ -2,7 +2,9 @@
 
 import weakref
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
@@ -10,15 +12,24 @@ from multigpu.spec.errors import JobError
 from multigpu.workloads.own.job import Job
 
 
-def leaves_of(loss: Tensor) -> Iterator[Tensor]:
-    """Give the tensors to which backward would add a gradient."""
+def nodes_of(loss: Tensor) -> Iterator[Node]:
+    """Give what backward would go through."""
     met, left = set[Node](), [loss.grad_fn]
     while left:
         if (node := left.pop()) is not None and node not in met:
             met.add(node)
-            if (leaf := getattr(node, "variable", None)) is not None:
-                yield leaf
+            yield node
             left += [following for following, _ in node.next_functions]
+
+
+def shorter_type(loss: Tensor, kind: torch.dtype) -> str:
+    """The shortest type of real numbers on the way from parameters to the loss, where it is shorter
+    than `kind`; "": none is.
+    """
+    told: Any = [each for node in nodes_of(loss) for each in node._input_metadata]
+    types = {each.dtype for each in told if each is not None and each.dtype.is_floating_point}
+    shortest = min(types, key=lambda each: each.itemsize, default=kind)
+    return "" if shortest.itemsize >= kind.itemsize else str(shortest).removeprefix("torch.")
 
 
 class Outside:
@@ -38,7 +49,8 @@ class Outside:
                 f" that part to the loss ({job.made_at})"
             )
         known = {id(each) for each in (*parameters.values(), *batch.values())}
-        found = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
+        leaves: list[Any] = [getattr(node, "variable", None) for node in nodes_of(loss)]
+        found: list[Tensor] = [one for one in leaves if one is not None and id(one) not in known]
         kept = [leaf for leaf in found if self.before.get(id(leaf), lambda: None)() is leaf]
         self.before = {id(leaf): weakref.ref(leaf) for leaf in found}
         if not kept:

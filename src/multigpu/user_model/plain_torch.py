@@ -13,10 +13,18 @@ from multigpu.engines.torch.own_update import own_optimizer, settle
 from multigpu.engines.torch.stores import leaf
 from multigpu.engines.torch.variables import materialise
 from multigpu.spec.errors import JobError
+from multigpu.user_model.examined import largest
 from multigpu.workloads.own.description import PREFIX, Described
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import OwnStep, comparable, loss_of, owner_of, variables_of
+from multigpu.workloads.own.torch import (
+    OwnStep,
+    comparable,
+    loss_of,
+    owner_of,
+    switched,
+    variables_of,
+)
 
 MOVED = 0.05
 """Of a parameter's largest number, how far a step of the comparison moves it: far enough that a
@@ -63,9 +71,12 @@ class PlainStep:
     def __init__(self, job: Job, module: nn.Module, structure: Any, kind: torch.dtype) -> None:
         self.job, self.module, self.structure, self.kind = job, module, structure, kind
         self.parameters, _ = variables_of(module)
+        self.trained = {name: each.requires_grad for name, each in self.parameters.items()}
 
     def passed(self, batch: dict[str, Tensor]) -> Passed:
-        """Forward and backward; a JobError with the user's own line where one fails."""
+        """Forward and backward; a JobError with the user's own line where one fails, or where the
+        job changes which parameters are trained.
+        """
 
         def step() -> Tensor:
             loss = loss_of(self.job, self.module, put_together(self.structure, batch))
@@ -76,30 +87,39 @@ class PlainStep:
             return loss.detach()
 
         loss = in_type(self.kind, step)
+        for name, each in self.parameters.items():
+            if each.requires_grad != self.trained[name]:
+                switched(name, each.requires_grad, self.job.made_at)
         gradients = {name: dense(p.grad) for name, p in self.parameters.items() if p.requires_grad}
         self.module.zero_grad()
         return Passed(float(loss), gradients)
 
     def changed(self, values: dict[str, Tensor]) -> str | None:
-        """The name of a parameter that is no longer the object, or has not these values."""
+        """The name of a parameter that is another object, or is trained and has other values."""
         now, _ = variables_of(self.module)
         for name, before in self.parameters.items():
             if now.get(name) is not before:
                 return name
-            if not torch.equal(before.detach(), values[name].to(before)):
+            if self.trained[name] and not torch.equal(before.detach(), values[name].to(before)):
                 return name
         return None
 
-    def update(self, passed: Passed, trained: list[str]) -> None:
-        """Make a step of what of the update is the job's own; a JobError says what fails."""
+    def update(self, passed: Passed, trained: list[str]) -> list[str]:
+        """Make a step of what of the update is the job's own, and name the parameters that its
+        optimizer leaves out; a JobError says what fails.
+        """
+        left_out: list[str] = []
         if self.job.own_update:
             parameters = [self.parameters[name] for name in trained]
             for name, parameter in zip(trained, parameters, strict=True):
                 parameter.grad = passed.gradients[name]
-            own = own_optimizer(self.job, parameters, False) or torch.optim.SGD(parameters)
+            own = own_optimizer(self.job, parameters) or torch.optim.SGD(parameters)
             settle(own, self.job, False)
             with self.job.telling("optimizer"):
                 own.step()
+            updated = {id(each) for group in own.param_groups for each in group["params"]}
+            left_out = [name for name in trained if id(self.parameters[name]) not in updated]
+        return left_out
 
     @torch.no_grad()
     def move(self, updates: dict[str, Tensor]) -> None:
@@ -168,13 +188,6 @@ class PlacedStep:
     def move(self, updates: dict[str, Tensor]) -> None:
         for name, update in updates.items():
             (self.tables if name in self.tables else self.parameters)[name].sub_(update)
-
-
-def largest(gradient: Tensor | None) -> float:
-    """The largest size of a number in it; 0 of none."""
-    if gradient is None or not gradient.numel():
-        return 0.0
-    return float(gradient.abs().max())
 
 
 def updates_of(step: PlainStep, passed: Passed) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ import torch
 
 from multigpu.machine.process import end_in_order, last_words
 from multigpu.spec.errors import JobError
-from multigpu.user_model.fresh import ASKED, GIVEN, PACKED, digest
+from multigpu.user_model.fresh import ASKED, GIVEN, OTHERS, PACKED, digest
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.structure import names_of
 
@@ -158,6 +158,11 @@ def notes_of(both: list[dict[str, Any]]) -> list[str]:
         notes.append(
             f"batch draws from {libraries} own generator{given}: it was seeded by step and device,"
             f" so that all placements see the same samples{at(found['line'])}"
+        )
+    if asking := [line for _, cause, line in found["watched"] if cause == OTHERS]:
+        notes.append(
+            "the job asks torch.distributed for other processes, and may compute otherwise on"
+            f" several devices than on one, which placements are compared with{at(asking[0])}"
         )
     values = list(found["draws"].values())
     if (

@@ -145,7 +145,7 @@ Engine = Literal["processes", "ray"]
 
 
 class ExperimentBase(Strict):
-    """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its
+    """An experiment of any kind; `benchmarks/synchrony` runs it. folder: of its
     Records, if no machine matters.
     """
 

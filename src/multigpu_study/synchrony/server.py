@@ -16,7 +16,6 @@ from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import Coordinator, Decision, GradientTask
 
 Vector = Any  # an array, or a tensor on a device
-ON_DEVICE = "multigpu_study.synchrony.on_device"  # what imports PyTorch
 
 
 class Arithmetic:

@@ -43,7 +43,7 @@ def cast(value: Any, kind: torch.dtype) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(cast(part, kind) for part in value))
     if isinstance(value, tuple | list):
-        return tuple(cast(part, kind) for part in value)
+        return type(value)(cast(part, kind) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value)]
         return dataclasses.replace(
@@ -89,7 +89,7 @@ def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
     inputs = batch if job.loss is None else batch[0]
     if isinstance(inputs, Mapping):
         return module(**inputs)
-    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
@@ -106,7 +106,9 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def optimizer_of(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """PyTorch's optimizer of the job's rule."""
+    """PyTorch's optimizer of the job's rule, or the job's own."""
+    if callable(rule):
+        return rule(parameters)
     if rule.name == "sgd":
         return torch.optim.SGD(
             parameters, rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay
@@ -126,8 +128,8 @@ def joined(batches: list[Any]) -> Any:
     first = batches[0]
     if isinstance(first, dict):
         return {name: joined([batch[name] for batch in batches]) for name in first}
-    if isinstance(first, tuple):
-        return tuple(joined(list(parts)) for parts in zip(*batches, strict=True))
+    if isinstance(first, tuple | list):
+        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
     return torch.cat(batches)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.between_hosts import find_parts
+from benchmarks.synchrony.downpour import simulate_downpour
 
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.machine.cluster import Cluster, as_machine
@@ -21,7 +22,6 @@ from multigpu_study.claims import ClaimResult, all_claims, find_claim, wording
 from multigpu_study.claims.wording import titled
 from multigpu_study.synchrony.averaging import AveragingRecord
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
-from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
 from multigpu_study.synchrony.record import SynchronyRecord
 from multigpu_study.synchrony.server import CurvePoint

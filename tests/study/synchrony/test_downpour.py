@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.synchrony.downpour import _Simulation, simulate_downpour
 
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
-from multigpu_study.synchrony.downpour_simulation import _Simulation, simulate_downpour
 from multigpu_study.synchrony.record import histogram
 from multigpu_study.synchrony.simulate import simulate
 from tests.study.synchrony.cases import EXPONENTIAL, REGRESSION, trained

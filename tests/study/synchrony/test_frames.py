@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from benchmarks.synchrony.downpour import simulate_downpour
 
 from multigpu.analysis.points import where
 from multigpu.grids import find_grid
@@ -12,7 +13,6 @@ from multigpu_study.analysis import synchrony
 from multigpu_study.analysis.servers import devices_frame, downpour_frame, large_batch_frame
 from multigpu_study.analysis.synchrony import memory_frame, synchrony_frame
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
-from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ConstantRate, ProtocolExperiment
 from multigpu_study.synchrony.grid import GRIDS
 from multigpu_study.synchrony.problems import DigitsProblem, LinearRegression

@@ -4,8 +4,9 @@ averaging of models trained apart.
 
 import numpy as np
 import pytest
+from benchmarks.synchrony.averaging import measure_averaging
 
-from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
+from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.experiment import ProblemDescription, TrainedModel
 from multigpu_study.synchrony.problems import (
     Batches,

@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from benchmarks.synchrony.exchange import arithmetic_of, open_exchange
+from benchmarks.synchrony.on_device import DeviceArithmetic
+from benchmarks.synchrony.real import Processes, run_real
 
-from multigpu_study.synchrony.exchange import arithmetic_of, open_exchange
 from multigpu_study.synchrony.experiment import ProtocolExperiment
-from multigpu_study.synchrony.on_device import DeviceArithmetic
 from multigpu_study.synchrony.problems import LinearProblem, LinearRegression
-from multigpu_study.synchrony.real import Processes, run_real
 from multigpu_study.synchrony.record import make_record
 from multigpu_study.synchrony.server import LEFT, Server
 from multigpu_study.synchrony.simulate import simulate
@@ -136,7 +136,7 @@ def test_workers_that_are_silent_end_the_run_in_a_sentence() -> None:
 
 def test_all_processes_end_with_the_one_that_started_them() -> None:
     program = (
-        "from multigpu_study.synchrony.real import run_real\nfrom"
+        "from benchmarks.synchrony.real import run_real\nfrom"
         " tests.study.synchrony.test_real import"
         " experiment\n"
     )
@@ -283,7 +283,7 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first() -> None:
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multigpu_study.synchrony.real.gpu_count", lambda: 0)
+    monkeypatch.setattr("benchmarks.synchrony.real.gpu_count", lambda: 0)
     for fields, sentence in (
         (
             {"clock": "virtual"},

@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.synchrony import measure as module
+from benchmarks.synchrony.downpour import simulate_downpour
+from benchmarks.synchrony.measure import LEFT, main, measure, possible_here
 
 from multigpu import paths
 from multigpu.analysis.laws import Empirical
-from multigpu.cli.main import main as command_line
 from multigpu.grids import find_grid
 from multigpu.grids.expand import read_entries
 from multigpu.grids.planned import Planned
 from multigpu.records.record import RecordStore
-from multigpu_study.synchrony import measure as module
 from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
-from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.grid import APART, EXPERIMENTS, GRIDS, build
-from multigpu_study.synchrony.measure import LEFT, main, measure, possible_here
 from multigpu_study.synchrony.problems import DigitsProblem
 from multigpu_study.synchrony.record import histogram, make_record
 from multigpu_study.synchrony.simulate import simulate
@@ -226,7 +225,7 @@ def test_real_runs_that_fail_are_run_again_and_what_ended_well_is_not(tmp_path: 
 def test_the_command_refuses_in_a_sentence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert command_line(["synchrony", "--grid", "all"]) == 2
+    assert main(["--grid", "all"]) == 2
     assert "unknown grid 'all': choose one of study, runtime" in capsys.readouterr().err
     assert (
         main(["--grid", "averaging", "--budget-s", "0.01", "--folder", str(tmp_path), "--quiet"])

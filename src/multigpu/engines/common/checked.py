@@ -17,9 +17,16 @@ TOLERANCE = {
     ("fp64", "adam"): 1e-5,
     ("fp32", "sgd"): 1e-3,
     ("fp32", "adam"): 5e-2,
+    ("float32", "sgd"): 1e-6,
+    ("float32", "adam"): 1e-3,
+    ("float16", "sgd"): 1e-2,
+    ("float16", "adam"): 5e-2,
+    ("bfloat16", "sgd"): 2e-2,
+    ("bfloat16", "adam"): 5e-2,
 }
 """How far variables may be from the reference's over how far it moved, by precision and rule (Adam
-errs at next to no gradient).
+errs at next to no gradient); by type where a model computes in a shorter one inside, whatever it is
+compared in: its gradients round otherwise where a placement multiplies the loss by the replicas.
 """
 
 EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"
@@ -79,5 +86,6 @@ def equivalence_of(run: Run, distance_of: Callable[[Run], tuple[float, int]]) ->
         return None
     distance, steps = distance_of(compared(run, precision, described.any_rows))
     rule = "sgd" if optimizer_of(run).name == "sgd" else "adam"
-    tolerance = max(semantics_of(run).tolerance, TOLERANCE[precision, rule])
+    inside = TOLERANCE.get((described.coarse, rule), 0.0)
+    tolerance = max(semantics_of(run).tolerance, TOLERANCE[precision, rule], inside)
     return Equivalence(distance=distance, tolerance=tolerance, steps=steps, precision=precision)

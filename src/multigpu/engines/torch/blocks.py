@@ -102,6 +102,15 @@ def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
         )
 
 
+@contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Have parameters that others take the place of inside hand on what a user set on them."""
+    told = {name: vars(each) for name, each in module.named_parameters()}
+    yield
+    for name, each in module.named_parameters():
+        vars(each).update(told[name])
+
+
 def check_held_once(model: nn.Module) -> None:
     """Raise a ValueError where an attribute, or a list or dictionary in one, refers to a parameter.
 

@@ -48,7 +48,7 @@ def _module(context: Context) -> nn.Module:
 def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimizer:
     rule, parameters = context.rule, list(module.parameters())
     if (job := job_of(context.model)) is not None:
-        told = own_optimizer(job, parameters, False) or plain_rule(rule, parameters)
+        told = own_optimizer(job, parameters) or plain_rule(rule, parameters)
         settle(told, job, False)
         return told
     return plain_rule(rule, parameters)

@@ -13,8 +13,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import object_collectives
-from multigpu.engines.torch.blocks import gathered_parts
+from multigpu.engines.torch.blocks import attributes_kept, gathered_parts
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.own_update import own_optimizer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.split import Group, end_groups, groups_of
 from multigpu.engines.torch.wire import Wire, gather, scatter
@@ -95,13 +96,22 @@ class FullyShardedTrainer(ReplicatedTrainer):
         for parameter in self.parameters.values():
             parameter.data = parameter.data.contiguous()  # the library cuts no other layout
         if self.replicas > 1:
-            self._shard()
+            with attributes_kept(self.module):  # by which the job's optimizer may group them
+                self._shard()
             self.parameters = dict(self.module.named_parameters())  # nothing keeps the whole ones
         self.pieces = {
             name: nn.Parameter(self._local(parameter))
             for name, parameter in self.module.named_parameters()
         }
-        self.optimizer = self._optimizer([piece for piece in self.pieces.values() if piece.numel()])
+        own = None
+        if self.job is not None:
+            known = {
+                id(each): [piece] if (piece := self.pieces[name]).numel() else []
+                for name, each in self.module.named_parameters()
+            }
+            own = own_optimizer(self.job, list(self.module.parameters()), lambda p: known[id(p)])
+        pieces = [piece for piece in self.pieces.values() if piece.numel()]
+        self.optimizer = own or self._optimizer(pieces)
         self.optimizer.register_step_pre_hook(self._take_gradients)
 
     def _shard(self) -> None:

@@ -39,8 +39,16 @@ def check_steps_alone(optimizer: torch.optim.Optimizer, place: str = "") -> None
         )
 
 
-def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: bool) -> Any:
-    """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used."""
+Pieces = Callable[[nn.Parameter], list[nn.Parameter]]
+"""Of a parameter, the pieces that this process updates: none, one, or what lies in its stretch."""
+
+
+def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: Pieces | None = None) -> Any:
+    """Return the job's own optimizer of these parameters, or None; JobError: it cannot be used.
+
+    pieces: take the parameters' places once the job has put them into groups, which it may do by
+        their shapes, their attributes or their order; None: this process updates whole ones.
+    """
     if "optimizer" not in job.own_update:
         return None
     with job.telling("optimizer"):
@@ -51,11 +59,15 @@ def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: bool) -> A
             f"optimizer gives a {kind}: let it give a torch.optim.Optimizer ({job.made_at})"
         )
     check_steps_alone(made, f" ({job.made_at})")
-    if pieces and not isinstance(made, ELEMENTWISE):
+    if pieces is None:
+        return made
+    if not isinstance(made, ELEMENTWISE):
         raise JobError(
             f"optimizer is a {kind}, which may look at a parameter as a whole, and this placement"
             " updates pieces of parameters: choose a placement that updates whole ones"
         )
+    for group in made.param_groups:
+        group["params"] = [piece for each in group["params"] for piece in pieces(each)]
     return made
 
 
@@ -101,7 +113,9 @@ def clipping(optimizer: torch.optim.Optimizer, most: float, pieces: bool) -> Cal
             square = norm.double().square()
             dist.all_reduce(square)
             norm = square.sqrt()
-        torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0).to(gradients[0].dtype))
+        if gradients:  # a process may hold no piece of any parameter
+            scale = (most / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
 
     return clip
 
@@ -138,7 +152,8 @@ def scheduled_between_steps(
     schedule and brings the next rates there.
     """
     groups = optimizer.param_groups
-    rates = rates_on(groups[0]["params"][0].device, optimizer)
+    device = next(each.device for group in groups for each in group["params"])
+    rates = rates_on(device, optimizer)
     told = [group["lr"] for group in groups]
 
     def on_device(*_: Any) -> None:

@@ -113,7 +113,7 @@ class ReplicatedTrainer(Trainer):
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         rule, captured = self.context.rule, self.context.captured
         if self.job is not None:
-            own = own_optimizer(self.job, parameters, self.updates_pieces)
+            own = own_optimizer(self.job, parameters)
             return own or make_optimizer(rule, parameters, captured)
         if self.masters is not None:
             return self.masters.optimizer(rule, parameters, captured)
@@ -312,7 +312,20 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         share = length // self.replicas
         self.stretch = nn.Parameter(self.values[self.rank * share :][:share])
         self.stretch.grad = self.gradients[self.rank * share :][:share]
-        self.optimizer = self._optimizer([self.stretch])
+        own = own_optimizer(self.job, parameters, self._pieces_of) if self.job else None
+        self.optimizer = own or self._optimizer([self.stretch])
+
+    def _pieces_of(self, parameter: nn.Parameter) -> list[nn.Parameter]:
+        """What of a parameter lies in this replica's stretch, as a parameter of its own."""
+        size, stretch = self.values.element_size(), self.stretch.detach()
+        start = (parameter.data_ptr() - stretch.data_ptr()) // size
+        end = start + parameter.numel()
+        if end <= 0 or start >= len(stretch) or not parameter.numel():
+            return []
+        piece = nn.Parameter(stretch[max(0, start) : end])
+        assert self.stretch.grad is not None
+        piece.grad = self.stretch.grad[max(0, start) : end]
+        return [piece]
 
     def _reduce_after_backward(self) -> None:
         assert self.gradients is not None and self.stretch.grad is not None

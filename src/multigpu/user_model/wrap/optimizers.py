@@ -16,7 +16,7 @@ from multigpu.engines.torch.own_update import (
     rates_on,
 )
 from multigpu.engines.torch.variables import make_optimizer
-from multigpu.user_model.wrap.placed import Placed, local
+from multigpu.user_model.wrap.placed import Placed, like, local
 
 
 def describe(given: Any) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
@@ -76,7 +76,7 @@ class Update:
         self.keep_gradients = capture
         targets = placed.targets
         self.pieces: dict[str, nn.Parameter] = {
-            name: nn.Parameter(local(each.detach())) if isinstance(each, DTensor) else each
+            name: like(each, local(each.detach())) if isinstance(each, DTensor) else each
             for name, each in targets.items()
         }
         # groups may go by a parameter's place among all, of which this rank updates its own

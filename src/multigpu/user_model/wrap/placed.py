@@ -12,7 +12,13 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.engines.torch.blocks import blocks_of, check_held_once, check_ties, recompute
+from multigpu.engines.torch.blocks import (
+    attributes_kept,
+    blocks_of,
+    check_held_once,
+    check_ties,
+    recompute,
+)
 from multigpu.engines.torch.variables import strided_view
 from multigpu.placements.traffic import laid_out
 from multigpu.user_model.wrap.group import Group
@@ -22,6 +28,13 @@ from multigpu.user_model.wrap.settings import Settings
 def local(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor, sharing its storage: the tensor itself unless it is sharded."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def like(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
+    """A parameter of this value, with what a user set on another: optimizers may group by it."""
+    made = nn.Parameter(value)
+    vars(made).update(vars(parameter))
+    return made
 
 
 class Placed:
@@ -46,7 +59,8 @@ class Placed:
             for block in self.blocks.values():
                 recompute(block)
         if self.placement == "fsdp2":
-            self._shard()
+            with attributes_kept(module):
+                self._shard()
         else:
             self._replicate()
         self.parameters = dict(module.named_parameters())
@@ -127,7 +141,7 @@ class Placed:
             for name, parameter in self.module.named_parameters():
                 if parameter.dtype == torch.float32:
                     if parameter.requires_grad:
-                        self.masters[name] = nn.Parameter(parameter.detach().clone())
+                        self.masters[name] = like(parameter, parameter.detach().clone())
                     parameter.data = parameter.data.to(torch.bfloat16)
 
     def _deal_out(self) -> None:

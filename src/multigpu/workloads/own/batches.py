@@ -1,6 +1,7 @@
 """A user's batches by step and replica, drawn or read from a loader. Imports no framework."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -83,8 +84,23 @@ def batches_of(
     """Where one replica's batches come from."""
     library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
+        check_takes_both(job)
         return DrawnBatches(job.batch, library.generator_of, rows, rank, seed)
     return library.Loaded(job.batch, rows, replicas, rank, seed)
+
+
+def check_takes_both(job: Job) -> None:
+    """Refuse, by a JobError, a function of batches that cannot be called as it will be."""
+    try:
+        inspect.signature(job.batch).bind(job.batch_size, None)
+    except TypeError:
+        raise JobError(
+            f"batch takes {inspect.signature(job.batch)}, and is called with how many samples to"
+            " give and a generator: write batch(n, generator), and draw from that generator, so"
+            f" that each device has samples of its own ({job.made_at})"
+        ) from None
+    except ValueError:  # it has no signature that Python knows
+        return
 
 
 def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:

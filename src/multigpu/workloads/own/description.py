@@ -40,16 +40,18 @@ class Described(Data):
     file, job: where the job is, "FILE.py:NAME" or a packed job (`seals.find_packed`); values: the
         file of what its variables start with, there while they are trained (`without_values`).
     variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
-        whose gradient is zero but for rounding.
+        whose gradient is zero but for rounding, or that the job's optimizer leaves out.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
         those of them that no examined batch gave a gradient. hooked: trained ones with a hook on
         their gradient. seldom: trained ones that only some did.
+    unfit: placements, or a type of device, that cannot have this model -> why.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
     ragged: whether samples of batches differ in length. reused: whether a batch is overwritten.
     own_update: what of the update is the job's own (`Job.own_update`). micro_steps: as the job's.
     precision: that the job asks for ("": it was not kept).
     checked_in: the precision in which placements are compared with one process; None: `unchecked`.
+    coarse: a shorter type of real numbers that it computes in all the same; "": none.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
         batch takes by itself, by `batch_by` ("batch()", or the kind of a loader).
     activations: what a batch holds, as written and recomputed; unforecast: why that is not known.
@@ -70,6 +72,7 @@ class Described(Data):
     idle: list[str] = []
     seldom: list[str] = []
     hooked: list[str] = []
+    unfit: dict[str, str] = {}
     optimizer: dict[str, Any]
     own_update: list[str] = []
     micro_steps: int = 1
@@ -83,6 +86,7 @@ class Described(Data):
     forward_flops: float
     memory_passes: float
     checked_in: Literal["fp64", "fp32"] | None
+    coarse: str = ""
     unchecked: str = ""
     step_here_s: float = 0.0
     activations: dict[str, list[tuple[float, ...]]] = {}

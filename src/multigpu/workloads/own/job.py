@@ -134,7 +134,7 @@ class Job:
                 " model gives its loss"
             )
         if not isinstance(self.optimizer, Optimizer) and not callable(self.optimizer):
-            told = repr(self.optimizer).partition("\n")[0]
+            told = repr(self.optimizer).partition(" (\n")[0]
             raise ValueError(
                 f"optimizer = {told}: describe it with multigpu.SGD, multigpu.Adam or"
                 " multigpu.AdamW, or give a function of the parameters that gives a"
@@ -201,12 +201,13 @@ class Job:
 
     def pair(self, batch: Any) -> tuple[Any, Any]:
         """The inputs and the target of a batch; a JobError where it holds something else."""
-        if not isinstance(batch, tuple) or len(batch) != 2:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise JobError(
                 "batch gives no pair: give (inputs, target), or leave out loss where the model"
                 f" gives its own ({self.made_at})"
             )
-        return batch
+        inputs, target = batch
+        return inputs, target
 
 
 def sentence(what: str, error: BaseException, place: str = "") -> str:
@@ -258,7 +259,14 @@ def load_job(named: str) -> Job:
     command_line, sys.argv = sys.argv, [str(path)]  # this process's own is nothing of the file's
     try:
         with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except SystemExit as error:
+                raise JobError(
+                    f"{path.name} ends its process (SystemExit: {error.code}) while it is loaded,"
+                    " which is done without a command line: give its options defaults, and put what"
+                    f" ends it behind `if __name__ == '__main__'` ({own_line(error)})"
+                ) from error
     finally:
         sys.argv = command_line
     found = getattr(module, name, None)
@@ -267,7 +275,8 @@ def load_job(named: str) -> Job:
         there = (
             f"its jobs are {', '.join(known)}"
             if known
-            else "write NAME = multigpu.Job(...) in it, outside of functions and of `if __name__`"
+            else f"write {name} = multigpu.Job(...) in it, outside of functions and of"
+            " `if __name__`, which is false where a file is loaded"
         )
         raise JobError(f"{path.name} has no multigpu.Job called {name!r}: {there}")
     return found

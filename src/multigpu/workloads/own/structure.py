@@ -118,9 +118,8 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
                 return {"dict": dict(parts)}
             return {"items": parts}
         if isinstance(part, Sequence) and not is_packed and not isinstance(part, str | bytes):
-            return {
-                "tuple": [visit(inner, f"{where}[{index}]") for index, inner in enumerate(part)]
-            }
+            parts = [visit(inner, f"{where}[{index}]") for index, inner in enumerate(part)]
+            return {"list" if isinstance(part, list) else "tuple": parts}
         if id(part) not in met:
             try:
                 array = _array(part, where)
@@ -194,7 +193,9 @@ def put_together(
         listed = structure["items"] if "items" in structure else structure["parts"]
         parts = {name: put_together(part, tensors, classes) for name, part in listed}
         return parts if "items" in structure else _made(classes.get(structure["made"]), parts)
-    return tuple(put_together(part, tensors, classes) for part in structure["tuple"])
+    ((kind, parts),) = structure.items()
+    listed = [put_together(part, tensors, classes) for part in parts]
+    return listed if kind == "list" else tuple(listed)
 
 
 def names_of(structure: Any) -> list[str]:
@@ -215,8 +216,8 @@ def names_of(structure: Any) -> list[str]:
 def _children(structure: Any) -> Iterator[tuple[Any, Any]]:
     if "dict" in structure:
         yield from structure["dict"].items()
-    elif "tuple" in structure:
-        yield from enumerate(structure["tuple"])
+    elif "tuple" in structure or "list" in structure:
+        yield from enumerate(structure.get("tuple") or structure.get("list") or ())
     else:
         yield from structure.get("items") or structure.get("parts") or ()
 

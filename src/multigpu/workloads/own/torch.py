@@ -107,7 +107,7 @@ def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
             return step(batch, 0)
         if isinstance(inputs, Mapping):
             return module(**inputs)
-        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+        return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
 def own_loss(output: Any) -> Any:
@@ -179,6 +179,29 @@ def late_gradient(name: str, gradient: Tensor) -> None:
     )
 
 
+LEFT = "_left_by_placements"
+"""In a user's module, the names of its own parameters that are buffers here."""
+
+
+def all_parameters(part: nn.Module, recurse: bool = True) -> Iterator[Tensor]:
+    """A module's parameters as its own code asks for them, with those that are not trained."""
+    yield from nn.Module.parameters(part, recurse)
+    for inner in part.modules() if recurse else [part]:
+        for leaf in vars(inner).get(LEFT, ()):
+            if (value := inner._buffers[leaf]) is not None:
+                yield value
+
+
+def switched(name: str, is_trained: bool, place: str) -> None:
+    """Refuse, by a JobError, a job that changes while it trains which parameters are trained."""
+    told = "unfreezes" if is_trained else "freezes"
+    raise JobError(
+        f"forward or the loss {told} {name.removeprefix(PREFIX)} (requires_grad) after the first"
+        " step, and placements settle before it what is trained: compare what trains before and"
+        f" after as two jobs ({place})"
+    )
+
+
 class OwnStep(nn.Module):
     """The sum of a shard's loss. `model` is the user's module; buffers of it are all that is not
     trained. values: what variables and buffers start with, or the file of it.
@@ -197,7 +220,11 @@ class OwnStep(nn.Module):
             value = owner._parameters.pop(leaf)
             assert value is not None
             owner.register_buffer(leaf, value.detach())
+            vars(owner).setdefault(LEFT, []).append(leaf)
+        for part in self.model.modules() if described.fixed else ():
+            part.__dict__["parameters"] = partial(all_parameters, part)
         self.rows: dict[str, Tensor] = {}
+        self.frozen: dict[str, tuple[nn.Module, str]] = {}
         self.left: set[str] = set()  # tables whose rows this pass has not asked for yet
         for name, table in described.tables.items():
             owner, _ = owner_of(self, name)
@@ -263,6 +290,11 @@ class OwnStep(nn.Module):
             unused = owner._buffers[leaf]
             assert unused is not None
             unused.requires_grad_().register_hook(partial(late_gradient, name))
+        self.frozen = {
+            name: owner_of(self, name)
+            for name in self.described.fixed
+            if name not in self.described.idle
+        }
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         self.rows = rows or {}
@@ -272,6 +304,9 @@ class OwnStep(nn.Module):
             found = loss_of(self.job, self.model, made)
         finally:
             self.rows = {}
+        for name, (owner, leaf) in self.frozen.items():
+            if (value := owner._buffers[leaf]) is not None and value.requires_grad:
+                switched(name, True, self.job.made_at)
         if self.left:
             raise JobError(
                 f"{min(self.left).removeprefix(PREFIX)} is asked for no rows in this step, and was"

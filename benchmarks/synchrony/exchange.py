@@ -8,7 +8,9 @@ import numpy as np
 
 from multigpu_study.synchrony.experiment import ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.server import ON_DEVICE, ON_HOST, Arithmetic, Vector
+from multigpu_study.synchrony.server import ON_HOST, Arithmetic, Vector
+
+ON_DEVICE = "benchmarks.synchrony.on_device"  # what imports PyTorch
 
 
 class SharedMemory:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.multiprocessing  # which knows how a tensor is given to a process that starts
+from benchmarks.synchrony.exchange import SharedMemory
 
-from multigpu_study.synchrony.exchange import SharedMemory
 from multigpu_study.synchrony.model_problem import ModelProblem
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.server import Arithmetic, Vector

@@ -1,4 +1,4 @@
-"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study
+"""Run a grid of experiments and write their Records: `python -m benchmarks.synchrony --grid study
 --budget-s 400`.
 """
 
@@ -7,22 +7,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multigpu.cli.command import answered
+from benchmarks.synchrony.averaging import measure_averaging
+from benchmarks.synchrony.downpour import simulate_downpour
+from benchmarks.synchrony.real import run_real
+
+from multigpu.cli.command import Parser, add_records, answered, name, seconds
 from multigpu.grids import find_grid
 from multigpu.grids.planned import Planned
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import gpu_count
 from multigpu.paths import SYNCHRONY
+from multigpu.records.base import STATUSES
 from multigpu.runner.summary import LEFT, Summary, followed
-from multigpu_study.commands import SYNCHRONY as COMMAND
-from multigpu_study.commands import parsed
-from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
+from multigpu_study.synchrony.averaging import AveragingExperiment
 from multigpu_study.synchrony.downpour import Downpour
-from multigpu_study.synchrony.downpour_simulation import simulate_downpour
 from multigpu_study.synchrony.experiment import ExperimentBase, ProtocolExperiment
 from multigpu_study.synchrony.grid import GRIDS
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.real import run_real
 from multigpu_study.synchrony.record import Measured, SynchronyRecord, make_record
 from multigpu_study.synchrony.server import Server
 from multigpu_study.synchrony.simulate import simulate
@@ -119,7 +120,31 @@ def possible_here(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
-    arguments = parsed(words, COMMAND, SYNCHRONY, "--folder", grids=", ".join(GRIDS))
+    parser = Parser(
+        prog="python -m benchmarks.synchrony", description="Run a parameter server's protocols."
+    )
+    parser.add_argument(
+        "--grid",
+        type=name,
+        default="study",
+        help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)",
+    )
+    parser.add_argument("--budget-s", type=seconds, help="seconds to spend")
+    parser.add_argument(
+        "--retry",
+        action="append",
+        default=[],
+        help=f"run again what ended so: {' '.join(STATUSES)}",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be run")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run also what has a Record, as its next attempt; not real runs",
+    )
+    add_records(parser, SYNCHRONY, "--folder")
+    arguments = parser.parse_args(words)
     planned = possible_here(find_grid(arguments.grid, grids=GRIDS), gpu_count())
     print(
         f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none"

@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Protocol, Self
 
 import numpy as np
+from benchmarks.synchrony.exchange import SharedMemory, arithmetic_of, open_exchange
 from threadpoolctl import threadpool_limits
 
 from multigpu.machine.machine import gpu_count
 from multigpu.machine.process import end_with_parent
-from multigpu_study.synchrony.exchange import SharedMemory, arithmetic_of, open_exchange
 from multigpu_study.synchrony.experiment import Engine, ProtocolExperiment
 from multigpu_study.synchrony.problems import Problem
 from multigpu_study.synchrony.protocol import CannotContinue, Decision
