@@ -93,12 +93,9 @@ def added_by_study(kind: str) -> dict[str, str]:
 
 
 def files() -> list[Path]:
-    """The Python, YAML and CSV files of all packages that add something."""
-    tops = {
-        point.value.partition(":")[0].partition(".")[0].strip()
-        for kind in KINDS
-        for point in declared(kind)
-    }
+    """The Python, YAML and CSV files of this package, and of all that add something."""
+    added = (point.value for kind in KINDS for point in declared(kind))
+    tops = {__package__, *(value.partition(":")[0].partition(".")[0].strip() for value in added)}
     specs = [spec for top in sorted(tops) if top and (spec := find_spec(top))]
     folders = [Path(folder) for spec in specs for folder in spec.submodule_search_locations or ()]
     alone = [

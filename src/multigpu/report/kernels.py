@@ -1,17 +1,16 @@
-"""Jupyter kernels of this interpreter, forked from a process that has imported what notebooks need,
-and read the Records that they speak of.
+"""Jupyter kernels of this interpreter, forked from a process that has imported what notebooks need
+and read their Records.
 
-Half of what a page costs is importing the same modules and reading the same Records. One process
-does both once and forks itself for each notebook, as a provisioner of `jupyter_client` starts
-kernels.
+Half of what a page costs is to import the same modules and to read the same Records. One process
+does both once and forks itself for each notebook, as a provisioner of `jupyter_client` starts them.
 """
 
-import ast
 import contextlib
 import gc
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,17 +115,9 @@ def imported(notebooks: Iterable[Path]) -> list[str]:
     """Return the modules that two of these notebooks or more import, most wanted first."""
     wanted = Counter[str]()
     for path in notebooks:
-        names = set[str]()
-        for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type != "code":
-                continue
-            with contextlib.suppress(SyntaxError):  # a magic: the notebook's own execution tells
-                for line in ast.parse(cell.source).body:
-                    if isinstance(line, ast.ImportFrom):
-                        names.add(line.module or "")
-                    elif isinstance(line, ast.Import):
-                        names |= {alias.name for alias in line.names}
-        wanted.update(names - {""})
+        cells = nbformat.read(path, as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        wanted.update(set(re.findall(r"^(?:from|import) +([\w.]+)", code, re.MULTILINE)))
     return [name for name, times in wanted.most_common() if times > 1]
 
 

@@ -7,7 +7,6 @@ import filecmp
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -316,16 +315,9 @@ def report_command(arguments: argparse.Namespace) -> int:
     if arguments.publish:
         os.environ[paths.PUBLISH] = "1"  # kernels inherit it
     # verdicts read every Record: a process of their own finds them while notebooks are executed
-    with ProcessPoolExecutor(1, get_context("fork"), _leave_signals) as beside:
+    with ProcessPoolExecutor(1, get_context("fork"), end_with_parent) as beside:
         fragments = beside.submit(generated).result
         execute_notebooks(home / "notebooks", executed, given, only=arguments.only or "")
         site = build_report(home / "build" / "html", executed, bool(arguments.only), fragments)
     print(f"the report is at {site}")
     return 0
-
-
-def _leave_signals() -> None:
-    """Make this process end with its parent, which alone says that it was stopped."""
-    end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
