@@ -186,7 +186,7 @@ def test_a_folder_that_is_no_report_is_left_alone(
 ) -> None:
     monkeypatch.setattr(report, "FRAGMENTS", {"claims": lambda: 1 / 0})
     told = "^the report's claims cannot be computed: ZeroDivisionError: division by zero$"
-    refused(told, report.write_generated, tmp_path, error=ReportError)
+    refused(told, report.generated, error=ReportError)
     (tmp_path / "precious").write_text("kept")
     refused(
         "holds something that is no report", build_report, tmp_path, tmp_path, error=ReportError

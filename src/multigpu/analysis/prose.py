@@ -85,11 +85,14 @@ def show(value: Any) -> None:
 
 class EachCell(ast.NodeTransformer):
     """Makes a cell one `finding` in which every line that has a value shows it (`show`), and every
-    figure of a sentence (`say`) leads to its points (`linked`).
+    figure of a sentence (`say`) leads to its points (`linked`) where there is an explorer.
     """
 
+    def __init__(self, explorer: bool = True) -> None:
+        self.explorer = explorer
+
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        if isinstance(node.func, ast.Name) and node.func.id == "say":
+        if self.explorer and isinstance(node.func, ast.Name) and node.func.id == "say":
             for text in node.args:
                 if isinstance(text, ast.JoinedStr):
                     _link(text)
@@ -121,8 +124,8 @@ def _shown(line: ast.Expr) -> ast.Expr:
     return ast.copy_location(ast.Expr(ast.copy_location(call, line)), line)
 
 
-def each_cell_is_a_finding() -> None:
-    """From the next cell on, in a notebook; nothing elsewhere."""
+def each_cell_is_a_finding(explorer: bool = True) -> None:
+    """From the next cell on, in a notebook; nothing elsewhere. explorer: as of `EachCell`."""
     shell = get_ipython()
     if shell is not None and not any(isinstance(one, EachCell) for one in shell.ast_transformers):
-        shell.ast_transformers.append(EachCell())
+        shell.ast_transformers.append(EachCell(explorer))

@@ -80,15 +80,17 @@ def records_of(runs: Path, machine: str = "") -> list[Record]:
     """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError:
     no folder, or no Record.
     """
-    return list(_records(runs, machine, stamp_of(runs)))
+    stamp = stamp_of(runs)
+    places = [machine] if machine else RecordStore(runs).places()
+    return [record for place in places for record in _records(runs, place, stamp)]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
-    store, left_out = RecordStore(runs), withdrawn(runs.parent)
+    left_out = withdrawn(runs.parent)
     kept = (
         (record, left_out.get((record.key, record.attempt), ""))
-        for record in (store.of(machine) if machine else store)
+        for record in RecordStore(runs).of(machine)
     )
     return tuple(_without_peak(record, what) for record, what in kept if what != "all")
 

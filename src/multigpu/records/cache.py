@@ -11,7 +11,6 @@ from multigpu import paths, plugins
 from multigpu.records.store import stamp_of
 from multigpu.writing import write_whole
 
-SOURCE = Path(__file__).parents[1]
 Result = TypeVar("Result")
 
 
@@ -19,16 +18,10 @@ def state_of(roots: Sequence[Path]) -> str:
     """A digest of names, times and sizes of all files that results depend on: Records, what is
     withdrawn, this program, added packages.
     """
-    program = sorted(
-        [
-            *plugins.files(),
-            *(path for pattern in ("*.py", "*.yaml", "*.csv") for path in SOURCE.rglob(pattern)),
-        ]
-    )
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
     own = [
         (str(path), found.st_mtime_ns, found.st_size)
-        for path in [*program, *withdrawn]
+        for path in [*sorted(plugins.files()), *withdrawn]
         for found in (path.stat(),)
     ]
     return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]

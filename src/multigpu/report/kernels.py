@@ -1,14 +1,16 @@
-"""Jupyter kernels of this interpreter, forked from a process that has imported what notebooks need.
+"""Jupyter kernels of this interpreter, forked from a process that has imported what notebooks need
+and read their Records.
 
-Half of what a page costs is importing the same modules. One process imports them once and forks
-itself for each notebook, as a provisioner of `jupyter_client` starts kernels.
+Half of what a page costs is to import the same modules and to read the same Records. One process
+does both once and forks itself for each notebook, as a provisioner of `jupyter_client` starts them.
 """
 
-import ast
 import contextlib
+import gc
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import nbformat
 import psutil
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
+from multigpu.analysis.read import read_study, records_of
 from multigpu.machine.process import end_with_parent
 
 FORKED = "multigpu-forked"
@@ -65,10 +68,12 @@ class ForkedKernel:
 
 
 class KernelServer:
-    """A process that has imported `modules` and forks itself for every kernel."""
+    """A process that has imported `modules`, and read the Records in a folder ("": none), and forks
+    itself for every kernel.
+    """
 
-    def __init__(self, modules: Iterable[str], environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", __name__, *modules]
+    def __init__(self, modules: Iterable[str], records: str, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", __name__, records, *modules]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -110,24 +115,17 @@ def imported(notebooks: Iterable[Path]) -> list[str]:
     """Return the modules that two of these notebooks or more import, most wanted first."""
     wanted = Counter[str]()
     for path in notebooks:
-        names = set[str]()
-        for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type != "code":
-                continue
-            with contextlib.suppress(SyntaxError):  # a magic: the notebook's own execution tells
-                for line in ast.parse(cell.source).body:
-                    if isinstance(line, ast.ImportFrom):
-                        names.add(line.module or "")
-                    elif isinstance(line, ast.Import):
-                        names |= {alias.name for alias in line.names}
-        wanted.update(names - {""})
+        cells = nbformat.read(path, as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        wanted.update(set(re.findall(r"^(?:from|import) +([\w.]+)", code, re.MULTILINE)))
     return [name for name, times in wanted.most_common() if times > 1]
 
 
 @contextlib.contextmanager
-def this_interpreter(notebooks: Iterable[Path] = ()) -> Iterator[None]:
+def this_interpreter(notebooks: Iterable[Path] = (), records: str = "") -> Iterator[None]:
     """Make the kernel `python3` mean this interpreter with this package, whatever kernels the user
     or the machine has. Kernels for several notebooks are forked from one process.
+    records: the folder of Records, as `read_study` takes it, that the notebooks read.
     """
     # absolute, since a relative PYTHONPATH means something else in the notebook's folder
     source = str(Path(__file__).resolve().parents[2])
@@ -140,7 +138,7 @@ def this_interpreter(notebooks: Iterable[Path] = ()) -> Iterator[None]:
     }
     with contextlib.ExitStack() as stack:
         if modules := imported(notebooks):
-            server = KernelServer(modules, {**os.environ, "PYTHONPATH": path})
+            server = KernelServer(modules, records, {**os.environ, "PYTHONPATH": path})
             stack.callback(server.close)
             ForkedProvisioner.server = server
             group = KernelProvisionerFactory.GROUP_NAME
@@ -178,14 +176,18 @@ def become_kernel(order: dict[str, Any]) -> None:
     sys.exit()
 
 
-def serve(modules: Iterable[str]) -> None:
-    """Import these modules; then fork a kernel for every line of standard input, an order as JSON,
-    and print its process.
+def serve(records: str, *modules: str) -> None:
+    """Import these modules and read the Records in a folder; then fork a kernel for every line of
+    standard input, an order as JSON, and print its process.
     """
     end_with_parent()
     for name in ("ipykernel.kernelapp", *modules):
         with contextlib.suppress(ImportError):  # the notebook that needs it says so
             importlib.import_module(name)
+    if records:
+        with contextlib.suppress(Exception):  # the notebook that reads them says why it cannot
+            records_of(read_study(records).runs)
+    gc.freeze()  # a fork that collected garbage would copy all that it was given
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # none of them is waited for
     while line := sys.stdin.readline():
         pid = os.fork()
@@ -195,4 +197,4 @@ def serve(modules: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    serve(*sys.argv[1:])

@@ -13,6 +13,7 @@ from papermill.exceptions import PapermillException, PapermillExecutionError
 from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
+from multigpu import paths
 from multigpu.grids.expand import read_yaml
 from multigpu.report.kernels import this_interpreter
 from multigpu.spec.parameters import ParameterError, assigned_names, check_known
@@ -112,10 +113,11 @@ def execute_notebooks(
             or not (folder / old.name).exists()
         ):
             old.unlink()
+    reading = any("records" in has for has in names.values())
     # a kernel starts and draws on one; all are heard before one that stopped is told
     cores = min(4, os.cpu_count() or 1)
     with (
-        this_interpreter(names),
+        this_interpreter(names, str(given.get("records", paths.DATA)) if reading else ""),
         tqdm(total=len(names), unit="notebook") as bar,
         ThreadPoolExecutor(cores) as pool,
     ):

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from types import FunctionType
 
@@ -20,6 +22,7 @@ from multigpu import paths
 from multigpu.grids import GRIDS, grid_file
 from multigpu.grids.expand import read_entries
 from multigpu.lazy import LazyMapping
+from multigpu.machine.process import end_with_parent
 from multigpu.plugins import PluginRegistry
 from multigpu.records.cache import cached_on_disk
 from multigpu.records.record import Record, RecordStore
@@ -118,20 +121,20 @@ FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
 """By name, what pages of `report/` include; other packages add some."""
 
 
-def write_generated(folder: Path) -> None:
-    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a
-    fragment that cannot be computed.
+def generated() -> dict[str, str]:
+    """What pages of `report/` include, by name (MyST); a ReportError names a fragment that cannot
+    be computed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
     for name, function in FRAGMENTS.items():
         try:
-            text = function()
+            found[name] = function()
         except Exception as error:
             raise ReportError(
                 f"the report's {name} cannot be computed: {type(error).__name__}:"
                 f" {' '.join(str(error).split())}"
             ) from error
-        (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+    return found
 
 
 def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
@@ -213,9 +216,9 @@ def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
     return [found[1] for text in said for found in OWN_WARNING.finditer(text)]
 
 
-def prepare_sources(source: Path, notebooks: list[Path]) -> None:
+def prepare_sources(source: Path, notebooks: list[Path], fragments: Mapping[str, str]) -> None:
     """Gather everything that Sphinx reads under `source`; a file that is as it was stays as old as
-    it was.
+    it was. fragments: as of `generated`.
     """
     last, source = source, source.with_name(f"{source.name}_new")
     shutil.rmtree(source, ignore_errors=True)
@@ -234,7 +237,9 @@ def prepare_sources(source: Path, notebooks: list[Path]) -> None:
             f"# multigpu\n\n{NO_NOTEBOOK}\n\n{tree}\n", encoding="utf-8"
         )
     copy_figures(source)
-    write_generated(source / "generated")
+    (source / "generated").mkdir()
+    for name, text in fragments.items():
+        (source / "generated" / f"{name}.md").write_text(text + "\n", encoding="utf-8")
     for path in source.rglob("*"):
         before = last / path.relative_to(source)
         if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
@@ -254,7 +259,12 @@ def copy_figures(folder: Path) -> None:
         )
 
 
-def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
+def build_report(
+    output: Path,
+    notebooks: Path,
+    changed_only: bool = False,
+    fragments: Callable[[], Mapping[str, str]] = generated,
+) -> Path:
     """Build the site in `output` from the executed notebooks in the folder `notebooks` and return
     its first page; or a ReportError.
     changed_only: leave pages as the last build wrote them where nothing that they show has changed
@@ -273,7 +283,7 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
         executed = []
     source = output.parent / "report_source"
     with explaining(f"the report cannot be written to {output}", kind=ReportError):
-        prepare_sources(source, executed)
+        prepare_sources(source, executed, fragments())
         if not changed_only:
             shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True, exist_ok=True)
@@ -304,8 +314,10 @@ def report_command(arguments: argparse.Namespace) -> int:
         given = given | {"records": str(Path(arguments.records).resolve())}
     if arguments.publish:
         os.environ[paths.PUBLISH] = "1"  # kernels inherit it
-    execute_notebooks(home / "notebooks", executed, given, only=arguments.only or "")
-    print(
-        f"the report is at {build_report(home / 'build' / 'html', executed, bool(arguments.only))}"
-    )
+    # verdicts read every Record: a process of their own finds them while notebooks are executed
+    with ProcessPoolExecutor(1, get_context("fork"), end_with_parent) as beside:
+        fragments = beside.submit(generated).result
+        execute_notebooks(home / "notebooks", executed, given, only=arguments.only or "")
+        site = build_report(home / "build" / "html", executed, bool(arguments.only), fragments)
+    print(f"the report is at {site}")
     return 0

@@ -65,7 +65,7 @@ def _write(
     ax: Axes, row: pd.Series, at: tuple[float, float], most: float, reasons: dict[str, str]
 ) -> None:
     """Write what a cell says; a cell without a rate says why when the pointer rests on it."""
-    usual: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+    usual: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.7}
     if not missing(row["best"]):
         colour = LIGHT if row["best"] > TURNS_LIGHT * most else DARK
         ax.text(*at, f"{row['best']:.2f} ({row['n']:.0f})", color=colour, **usual)

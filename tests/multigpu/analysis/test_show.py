@@ -183,10 +183,10 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
     figure = Estimate(2.0, 1.0, 3.0, frozenset({"abcdef0123456789"}), "words/s")
     space["figure"] = figure
     cell = "say(f'{figure:rate} and {2:>2}')"
-    exec(compile(prose.EachCell().visit(ast.parse(cell)), "cell", "exec"), space)
-    assert shown[-1] == "[2 words/s](20-explorer.html#key=abcdef012) and  2", (
-        "it leads to its point"
-    )
+    figures = {True: "[2 words/s](20-explorer.html#key=abcdef012)", False: "2 words/s"}
+    for explorer, said in figures.items():
+        exec(compile(prose.EachCell(explorer).visit(ast.parse(cell)), "cell", "exec"), space)
+        assert shown[-1] == f"{said} and  2", "it leads to its point, where there is an explorer"
     monkeypatch.setenv(paths.PUBLISH, "1")
     with pytest.raises(NotTrue, match="two is one"), finding():
         require(2 == 1, "two is one")
