@@ -228,5 +228,7 @@ def files_written(folder: Path) -> Iterator[list[str]]:
     folder = Path(os.path.abspath(folder))
     names: list[str] = []
     _watched[folder] = names
-    yield names
-    _watched.pop(folder, None)
+    try:
+        yield names
+    finally:
+        _watched.pop(folder, None)
