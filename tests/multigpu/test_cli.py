@@ -99,7 +99,7 @@ def test_records_are_listed_filtered_and_exported(run, here, suffix) -> None:
 
 
 def test_options_and_fields_stand_before_and_behind_the_command(run, here) -> None:
-    """Also a command's with a parser of its own; and one folder of Records means one place."""
+    """And one folder of Records means one place."""
     plant(RecordStore(here / "runs"), [make_record("ddp"), make_record("exp4")])
     for folder in ("runs", ""):  # of Runs alone, and one that holds several kinds
         named = ["--records", str(here / folder)]
@@ -111,10 +111,6 @@ def test_options_and_fields_stand_before_and_behind_the_command(run, here) -> No
         assert listed[0][0] == 0 and "exp4" in listed[0][1] and listed == [listed[0]] * 3
         assert sorted(read_study(str(here / folder)).points["placement"]) == ["ddp", "exp4"]
     refused_words(["records", "placement=exp4", "--cloud", "x"], ["--cloud x"], run, here / "none")
-    for before in (True, False):
-        named = ["--records", str(here)]
-        train = ["train", "--grid", "training_cpu", "--budget-s", "0.001", "--dry-run"]
-        assert run(*(named + train if before else train + named))[0] == 0
     assert (
         kind_in(here, "training") == here / "training" and kind_in(here / "cifar") == here / "cifar"
     )

@@ -13,23 +13,15 @@ from multigpu.grids.named import ENDS
 from multigpu.grids.planned import Planned, affordable, cost_s, pace, points
 from multigpu.report.batch_rows import read_tasks
 from multigpu.runner.point import START_S
-from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
+from tests.multigpu.runner.launched import tiny
 from tests.refusals import cases_beside, refused
 
 COUNTS = [1, 2, 3, 4, 8]
 
 
 def entry(seed: int, cost: float, launches: tuple[int, ...] = (0, 0, 1)) -> Planned:
-    run = Run(
-        workload="nmt",
-        model="nmt_tiny",
-        placement="ddp",
-        device_type="cpu",
-        batch_size=2,
-        seed=seed,
-    )
-    return Planned(run, cost, launches)
+    return Planned(tiny(seed), cost, launches)
 
 
 @pytest.mark.parametrize("name", list(GRIDS))

@@ -19,6 +19,7 @@ from multigpu.report.experiment import PARAMETERS, planned
 from multigpu.report.notebooks import parameter_names
 from multigpu.report.site import grids_page
 from multigpu.spec.parse import parse_fields
+from tests.installed import needs_deepconn
 from tests.multigpu.test_experiment import defaults
 
 PAGES = {name: (REPOSITORY / name).read_text() for name in ("README.md", "report/use.md")}
@@ -48,6 +49,7 @@ def test_readme_is_three_screens() -> None:
         assert (REPOSITORY / name).exists(), name
 
 
+@needs_deepconn
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_that_is_printed_can_be_typed(line: str) -> None:
     """Its options exist, its grids too, and its fields are fields."""

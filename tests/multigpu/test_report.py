@@ -45,10 +45,8 @@ def executed(path: Path) -> Path:
     metadata.
     """
     new = nbformat.v4
-    kernel, language = (
-        {"name": "python3", "display_name": "Python 3"},
-        {"name": "python", "pygments_lexer": "ipython3"},
-    )
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    language = {"name": "python", "pygments_lexer": "ipython3"}
     notebook = new.new_notebook(
         metadata={
             "papermill": {"output_path": str(path)},

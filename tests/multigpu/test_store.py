@@ -105,10 +105,8 @@ def test_any_mix_of_loose_and_packed_reads_as_the_loose_ones(
 
 def test_one_record_with_two_contents_is_refused_by_both_names(tmp_path: Path) -> None:
     note, other = Note(key="a", value=1), Note(key="a", value=2)
-    loose, packed = (
-        planted(tmp_path, [note]).path("here", "a"),
-        pack_some(tmp_path, [note, Note(key="b")]),
-    )
+    loose = planted(tmp_path, [note]).path("here", "a")
+    packed = pack_some(tmp_path, [note, Note(key="b")])
     assert Notes(tmp_path).find("here", "a") == note
     loose.write_bytes(gzip.compress(text(note), compresslevel=1, mtime=7))
     assert Notes(tmp_path).find("here", "a") == note, "the JSON counts, not how it was packed"

@@ -123,10 +123,8 @@ def missing(record: Mapping[str, Any]) -> tuple[float, float]:
     """Of the rarer half of a run's features: what is missing of their planted weights, squared, and
     their rates over the others'.
     """
-    problem, half = (
-        record["experiment"]["problem"],
-        record["experiment"]["problem"]["features"] // 2,
-    )
+    problem = record["experiment"]["problem"]
+    half = record["experiment"]["problem"]["features"] // 2
     generator = np.random.default_rng((problem["seed"], 1))
     generator.random((problem["rows"], problem["features"]))
     weights = generator.standard_normal(problem["features"])
@@ -147,10 +145,8 @@ def at_best(
     found: dict[float, dict[int, tuple[float, float]]] = {}
     scores: dict[float, float] = {}
     for record in own:
-        asked, last = (
-            record["experiment"],
-            [point[3] for point in record["curve"][-(len(record["curve"]) // 4) :]],
-        )
+        asked = record["experiment"]
+        last = [point[3] for point in record["curve"][-(len(record["curve"]) // 4) :]]
         if asked["rule"] == rule:
             found.setdefault(asked["rate"], {})[asked["seed"]] = figures = missing(record)
             score = sum(last) / len(last) if by_loss else figures[0]

@@ -62,11 +62,9 @@ def test_every_test_is_the_last_one_of_its_claim_in_the_ledger():
 
 
 def test_what_data_there_was_and_which_came_first():
-    written, early, late = (
-        "2026-11-22T00:00:00+00:00",
-        "2026-11-21T23:00:00+00:00",
-        "2026-11-22T01:00:00+00:00",
-    )
+    written = "2026-11-22T00:00:00+00:00"
+    early = "2026-11-21T23:00:00+00:00"
+    late = "2026-11-22T01:00:00+00:00"
     known, here, gone = frozenset({"1111111"}), "1111111abc", "2222222"
     for records, data, found in (
         ([], "none", BEFORE),

@@ -16,6 +16,7 @@ REFUSED = [
         "collectives --sizes 4Q",
         ["multigpu: '4Q' is no size: use bytes with K, M or G, such as 4,64K,1M,1G\n"],
     ),
+    ("train --grid=", ["an empty name was given"]),
     ("collectives --budget-s=0", ["'0' is no span of time: give seconds, above 0"]),
     ("collectives --repeats 0", ["'0' is not a whole number from 1 to"]),
     ("--records {here}/typo claims", ["{here}/typo: there is no such folder\n"]),
@@ -31,6 +32,14 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     line: str, said: list[str], run: Ran, here: Path
 ) -> None:
     refused_words(line.split(), said, run, here)
+
+
+@pytest.mark.parametrize("words", ["--records {here} train", "train --records {here}"])
+def test_records_are_named_before_and_behind_a_command_with_its_own_parser(
+    words: str, run: Ran, here: Path
+) -> None:
+    line = f"{words} --grid training_cpu --budget-s 0.001 --dry-run"
+    assert run(*line.format(here=here).split())[0] == 0
 
 
 def test_what_a_dry_run_of_all_reduces_says(run: Ran) -> None:

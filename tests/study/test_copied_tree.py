@@ -2,6 +2,7 @@
 as can say it.
 """
 
+import ast
 import os
 import shutil
 import subprocess
@@ -41,21 +42,23 @@ NEW_FILES = {
 """A placement, a workload of one framework, which is a folder, and a page."""
 
 CHANGED = {
-    "src/multigpu_study/claims/documents/004.yaml": (ENTRY, ""),
+    "src/multigpu_study/claims/documents/004.yaml": ENTRY,
     "data/claims-ledger.csv": (
-        f"{NEW},0000000000000000,2026-11-27T00:00:00+00:00,,none,first test\n",
-        "",
+        f"{NEW},0000000000000000,2026-11-27T00:00:00+00:00,,none,first test\n"
     ),
-    "src/multigpu/spec/run.py": (
-        "    planted: float | None = Field(default=None, gt=0)\n",
-        "    nccl_ctas: int",
-    ),
-    "src/multigpu/analysis/fields.csv": ("planted,way\n", "nccl_ctas,way"),
-    "src/multigpu/analysis/words.csv": ("way,planted,,planted {value} times\n", "way,nccl_ctas"),
+    "src/multigpu/spec/run.py": "    planted: float | None = Field(default=None, gt=0)\n",
+    "src/multigpu/analysis/fields.csv": "planted,way\n",
+    "src/multigpu/analysis/words.csv": "way,planted,,planted {value} times\n",
 }
-"""A claim, from two files, and a field of a Run, from three: what is put into each, and before what
-(nothing: at its end).
+"""A claim, from two files, and a field of a Run, from three: what is added to each, at the end of a
+table and behind the last field.
 """
+
+
+def last_field(program: str) -> int:
+    """The line with which the last field of its class Run ends."""
+    (run,) = (node for node in ast.parse(program).body if getattr(node, "name", "") == "Run")
+    return max(node.end_lineno or 0 for node in run.body if isinstance(node, ast.AnnAssign))
 
 
 @pytest.fixture
@@ -76,10 +79,11 @@ def tree(tmp_path: Path) -> Path:
     for name, text in NEW_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    for name, (added, what) in CHANGED.items():
+    for name, added in CHANGED.items():
         text = (tmp_path / name).read_text()
-        at = text.index(what) if what else len(text)
-        (tmp_path / name).write_text(text[:at] + added + text[at:])
+        at = last_field(text) if name.endswith("run.py") else len(text.splitlines())
+        lines = text.splitlines(keepends=True)
+        (tmp_path / name).write_text("".join([*lines[:at], added, *lines[at:]]))
     return tmp_path
 
 

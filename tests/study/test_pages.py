@@ -238,10 +238,8 @@ def test_every_require_is_tripped_by_other_rates(
     """Three times or a third of the rates behind one of the facts that a block says make each
     `require` of that block fail.
     """
-    exempt, every = (
-        UNSCALED.get(path.stem, {}),
-        [why for required in told.required.values() for why, _ in required],
-    )
+    exempt = UNSCALED.get(path.stem, {})
+    every = [why for required in told.required.values() for why, _ in required]
     assert all(
         any(why.startswith(begin) for why in every) and len(reason) > 20
         for begin, reason in exempt.items()

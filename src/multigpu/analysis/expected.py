@@ -108,34 +108,34 @@ def _on(study: Study, wanted: dict[str, Any]) -> Expected | None:
     """The forecast as one machine's Records have it; None where they hold nothing alike, or such a
     Run cannot be.
     """
-    own = study.points
+    points = study.points
     collectives = where(
         collectives_frame(study.data / "collectives"),
         status="ok",
         dtype="fp32",
         machine=study.machine,
     )
-    links = measured_links(str(own["gpu"].iloc[0]), collectives, NETWORK)
-    precisions = own.loc[own["workload"].eq(wanted["workload"]), "precision"].mode()
+    links = measured_links(str(points["gpu"].iloc[0]), collectives, NETWORK)
+    precisions = points.loc[points["workload"].eq(wanted["workload"]), "precision"].mode()
     if links is None or precisions.empty:
         return None
     devices = int(wanted.pop("devices", 1))
-    same = where(own[own["n"] > 0], **wanted, scaling="weak")
+    same = where(points[points["n"] > 0], **wanted, scaling="weak")
     if "placement" not in wanted and len(plain := where(same, placement=DEFAULTS["placement"])):
         same = plain
     try:
         found = _of_series(study, same, collectives, devices)
         wanted = DEFAULTS | {
             "precision": precisions.iloc[0],
-            "device_type": own["device_type"].iloc[0],
+            "device_type": points["device_type"].iloc[0],
             **wanted,
             "devices": devices,
         }
         run = build_run(**wanted)
         return (
             found
-            or from_one_device(run, where(study.everywhere, gpu=own["gpu"].iloc[0]), links)
-            or _of_model(run, own, study.frame, links)
+            or from_one_device(run, where(study.everywhere, gpu=points["gpu"].iloc[0]), links)
+            or _of_model(run, points, study.frame, links)
         )
     except (Refused, NoFormula):
         return None
@@ -175,8 +175,9 @@ def _of_series(
     middle, low, high = (
         units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low")
     )
-    own = line.rows[["rate_low", "rate_high"]].div(line.rows["rate"], axis=0)
-    lows, highs = [low, middle * own["rate_low"].min()], [high, middle * own["rate_high"].max()]
+    spread = line.rows[["rate_low", "rate_high"]].div(line.rows["rate"], axis=0)
+    lows = [low, middle * spread["rate_low"].min()]
+    highs = [high, middle * spread["rate_high"].max()]
     if not tested:  # then its band is not narrower than one that rests on one device
         cost = _cost(line.first, str(line.first["execution"]), str(line.first["processes"]))
         lows, highs = [*lows, middle / cost.high], [*highs, middle / cost.low]
@@ -207,24 +208,29 @@ def from_one_device(run: Run, every: pd.DataFrame, links: Links) -> Expected | N
     alike = usual(where(every, **job, scaling="weak"))
     alike = alike[alike["n"] > 0]
     kernels = run.values_of(*KERNELS)
-    own = where(alike, devices=1, **kernels)
-    in_parts = where(own, micro_steps=run.micro_steps)
-    own, parts = (
-        (where(own, micro_steps=None), run.micro_steps or 1) if in_parts.empty else (in_parts, 1)
+    alone = where(alike, devices=1, **kernels)
+    in_parts = where(alone, micro_steps=run.micro_steps)
+    alone, parts = (
+        (where(alone, micro_steps=None), run.micro_steps or 1) if in_parts.empty else (in_parts, 1)
     )
     batch = run.batch_size / parts
-    exact = own["batch_size"].eq(batch)
-    own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * batch]
-    if own.empty:
+    exact = alone["batch_size"].eq(batch)
+    alone = alone[
+        exact if exact.any() or not any(kernels.values()) else alone["batch_size"] <= 2 * batch
+    ]
+    if alone.empty:
         return None
-    one = by_nearness(own, run, batch).iloc[0]
-    share = run.batch_size / float(one["batch_size"])
-    step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
+    nearest = by_nearness(alone, run, batch).iloc[0]
+    share = run.batch_size / float(nearest["batch_size"])
+    step_s = share * float(nearest["step_time_s"])
+    noise = number(nearest["rate_high"] / nearest["rate"]) or 1.0
     ends_s = (step_s, step_s * max(noise, parts / share), step_s / noise)
-    units = share * float(one["rate"] * one["step_time_s"])
-    rate = _merged(run, units, ends_s, links, _cost(one, run.execution, run.processes), one["unit"])
-    basis = f"its step on one device of {one['machine']}"
-    basis += "" if share == 1 else f" with a batch of {one['batch_size']}"
+    units = share * float(nearest["rate"] * nearest["step_time_s"])
+    rate = _merged(
+        run, units, ends_s, links, _cost(nearest, run.execution, run.processes), nearest["unit"]
+    )
+    basis = f"its step on one device of {nearest['machine']}"
+    basis += "" if share == 1 else f" with a batch of {nearest['batch_size']}"
     if run.devices > 1:
         basis += ", the measured speed of its links and what merging costs other jobs"
     return Expected(run, rate, rate.value * step_s / (units * run.devices), basis)
@@ -262,7 +268,7 @@ def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> p
     return points.loc[order.index]
 
 
-def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected | None:
+def _of_model(run: Run, points: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected | None:
     """One device as this model, or else others, use the machine's ceilings; no step is shorter than
     any of it that was launched so, and the band is that in which 95% of what was measured so lies;
     of what the merge takes all, none or, in the middle, half is hidden.
@@ -270,7 +276,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
     ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
     ceiling = bound_units_per_s(
-        description_of(run), str(own["gpu"].iloc[0]), run.precision, 1, 1.0
+        description_of(run), str(points["gpu"].iloc[0]), run.precision, 1, 1.0
     ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
         return None
@@ -289,7 +295,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     else:
         (floor_s,) = _floors_s(ones, run.workload, run.model, pd.Series([units / ceiling]))
         each: Any = ones.groupby(["workload", "model"])["ideal_s"]
-        floors_s = pd.concat([_floors_s(ones, job, model, own) for (job, model), own in each])
+        floors_s = pd.concat([_floors_s(ones, job, model, steps) for (job, model), steps in each])
     told_s = np.fmax(ones["ideal_s"] / shares.median(), floors_s).astype("float64")
     off = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]])
     slower, faster = off.median().quantile([0.975, 0.025])
@@ -298,7 +304,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     rate = _merged(run, units, tuple(one_s), links, cost, description_of(run).unit)
     basis = (
         f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of"
-        f" {own['machine'].iloc[0]}"
+        f" {points['machine'].iloc[0]}"
     )
     return Expected(run, rate, rate.value * float(one_s[0]) / (units * run.devices), basis)
 

@@ -96,15 +96,15 @@ class Explanation:
         """The waits of the step, the longest first, those of a twentieth of the step at least."""
         if self.parts is None:
             return []
-        found = [
+        waits = [
             (name, self.parts[name]) for name in WAITS if self.parts[name] >= 0.05 * self.step_s
         ]
-        return sorted(found, key=lambda pair: -pair[1])
+        return sorted(waits, key=lambda pair: -pair[1])
 
 
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
     """Return the measured points that a point is compared with (see `Explanation`)."""
-    found = {
+    bases = {
         "one_best": like_single(table, row),
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
         "independent": like_replicas(table, row),
@@ -116,10 +116,10 @@ def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
             "staging": None,
             "image_dtype": None,
         }
-        found["kept"] = like(table, row, inputs="synthetic", input_label="synthetic", **fed)
+        bases["kept"] = like(table, row, inputs="synthetic", input_label="synthetic", **fed)
     elif not missing(row["feed"]):
-        found["kept"] = like(table, row, feed=None)
-    return {name: _baseline(row, base, name) for name, base in found.items() if base is not None}
+        bases["kept"] = like(table, row, feed=None)
+    return {name: _baseline(row, base, name) for name, base in bases.items() if base is not None}
 
 
 def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
@@ -130,7 +130,9 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
     )
 
 
-def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
+def scaled_parts(
+    traces: pd.DataFrame, step_s: float, wait_s: float = 0.0
+) -> dict[str, float] | None:
     """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None
     without any.
 
@@ -160,15 +162,17 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     sure = (rivals["ratio_low"] > 1) | (
         rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN)
     )
-    found = rivals.assign(_first=rivals["ratio_low"].notna())[sure].sort_values(
+    quicker = rivals.assign(_first=rivals["ratio_low"].notna())[sure].sort_values(
         ["_first", "ratio"], ascending=False, kind="stable"
     )
-    found["changed"] = pd.Series(
-        [differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object
+    quicker["changed"] = pd.Series(
+        [differing(row, rival) for _, rival in quicker.iterrows()], quicker.index, dtype=object
     )
-    trains = [semantics(rival).facts.is_one_model for _, rival in found.iterrows()]
-    found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
-    return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(5)
+    trains = [semantics(rival).facts.is_one_model for _, rival in quicker.iterrows()]
+    quicker = quicker[quicker["changed"].map(bool) & pd.Series(trains, quicker.index, dtype=bool)]
+    return quicker[quicker["changed"].map(len).eq(1) | quicker.index.isin(quicker.index[:1])].head(
+        5
+    )
 
 
 def explain(
@@ -180,7 +184,9 @@ def explain(
     traces, beside = _traces(records, row), baselines(table, row)
     alone = beside.get("independent")
     parts_alone = (
-        None if alone is None else step_parts(_traces(records, alone), float(alone["step_time_s"]))
+        None
+        if alone is None
+        else scaled_parts(_traces(records, alone), float(alone["step_time_s"]))
     )
     limits, units = bounds(frame[frame["key"].isin(keys)]), float(row["rate"] * row["step_time_s"])
     least = {
@@ -195,7 +201,7 @@ def explain(
     return Explanation(
         row=row,
         baselines=beside,
-        parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
+        parts=scaled_parts(traces, float(row["step_time_s"]), wait_of(own)),
         traces=tuple(traces["key"]),
         launches=float(traces["launches"].mean()),
         bounds_s={
@@ -234,11 +240,11 @@ def explain_fields(
     points left out.
     """
     every = study.everywhere
-    found = query(every, fields, machine)
-    measured = found[found["n"] > 0]
+    matches = query(every, fields, machine)
+    measured = matches[matches["n"] > 0]
     if measured.empty:
-        if len(found):
-            tried = f"It was tried and not measured: {found.iloc[0]['reason']}."
+        if len(matches):
+            tried = f"It was tried and not measured: {matches.iloc[0]['reason']}."
         else:
             tried = none_has(every, fields, machine)
         return [], tried, measured
@@ -256,19 +262,19 @@ def explain_key(study: Study, key: str) -> tuple[list[Explanation], str, pd.Data
     """
     frame, none = study.rows, study.everywhere.iloc[:0]
     records = records_of(study.runs)
-    found = [record for record in records if record.key == key] or [
+    matches = [record for record in records if record.key == key] or [
         record for record in records if record.key.startswith(key)
     ]
-    if len(found) != 1:
-        if found:
-            many = f"{len(found)} Records' keys begin with {key!r}"
+    if len(matches) != 1:
+        if matches:
+            many = f"{len(matches)} Records' keys begin with {key!r}"
         else:
             many = f"no Record is called {key!r}"
         raise ValueError(
             f"{many}: `records` lists them, traced ones by `--traced`; or name fields such as"
             " workload=nmt"
         )
-    record = found[0]
+    record = matches[0]
     if record.status != "ok":
         return (
             [],

@@ -96,9 +96,11 @@ def medians(trace: TraceSummary) -> dict[str, float]:
     """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step
     is not known.
     """
-    found = [step_quantities(replicas) for replicas in steps_of(trace)]
-    if all(found):
-        return {name: float(np.median([one[name] for one in found])) for name in found[0]}
+    quantities = [step_quantities(replicas) for replicas in steps_of(trace)]
+    if all(quantities):
+        return {
+            name: float(np.median([step[name] for step in quantities])) for name in quantities[0]
+        }
     return {}
 
 
@@ -152,8 +154,8 @@ def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
         "timed_step_s": step_s,
         "busy_share": fmean(busy) if any(busy) else None,  # a CPU's stand-ins are not told apart
         "busiest_share": max(busy) if any(busy) else None,
-        "copy_share": sum(one.total_s for one in peer) / device_s if device_s else None,
-        "peer_copies_a_step": sum(one.calls for one in peer) / len(steps),
+        "copy_share": sum(copies.total_s for copies in peer) / device_s if device_s else None,
+        "peer_copies_a_step": sum(copies.calls for copies in peer) / len(steps),
         "step_without_copies_s": step_s - exposed,
         "copies_exposed": exposed / copied if copied else None,
         "sparse_share": sparse / device_s if device_s else None,
@@ -165,7 +167,7 @@ def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
 def _device_time(trace: TraceSummary) -> float | None:
     """All that the devices did, in seconds; None in Records from before it was kept."""
     times = [replica.device_time_s for replica in trace.replicas]
-    return None if None in times else sum(one for one in times if one)
+    return None if None in times else sum(time_s for time_s in times if time_s)
 
 
 COPY_WORDS = {
@@ -185,16 +187,20 @@ def trace_summary(record: Record) -> pd.DataFrame:
         raise ValueError(
             f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0"
         )
-    rows = [(one.name, one.total_s, one.calls, one.min_s, one.max_s, None) for one in trace.kernels]
+    rows = [
+        (kernel.name, kernel.total_s, kernel.calls, kernel.min_s, kernel.max_s, None)
+        for kernel in trace.kernels
+    ]
     for kind, word in COPY_WORDS.items():
-        if found := [
+        if moved := [
             copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind
         ]:
             total_s, calls, size = (
-                sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes")
+                sum(getattr(copies, name) for copies in moved)
+                for name in ("total_s", "calls", "bytes")
             )
-            least_s = min(one.min_s for one in found)
-            most_s = max(one.max_s for one in found)
+            least_s = min(copies.min_s for copies in moved)
+            most_s = max(copies.max_s for copies in moved)
             rows.append((word, total_s, calls, least_s, most_s, size))
     table = pd.DataFrame(
         rows, columns=["operation", "time_s", "calls", "min_us", "max_us", "bytes"]

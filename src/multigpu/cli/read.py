@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +40,11 @@ def records_command(arguments: argparse.Namespace) -> int:
     ):
         raise ValueError(f"{every}: leave filters, --export, --traced and --trace-summary out")
     if arguments.pack:
-        packed = None
-        for packed in (
-            one
-            for store in stores_of(arguments.records and Path(arguments.records))
-            for one in pack(store)
-        ):
-            print(packed, flush=True)
-        if packed is None:
-            print(f"nothing to pack: no place has {FEWEST} loose Records")
-        return 0
+        return _pack(arguments)
     if arguments.share:
         return _share(arguments)
-    if key := arguments.trace_summary:
-        record = next((record for record in read_from(arguments) if record.key == key), None)
-        if record is None:
-            raise ValueError(
-                f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`"
-            )
-        if arguments.export:
-            print(f"written to {write_trace_summary(record, arguments.export)}")
-        else:
-            print(trace_summary(record).to_string(index=False))
-        return 0
+    if arguments.trace_summary:
+        return _summarise_trace(arguments)
     records, listed = read_from(arguments), TRACED if arguments.traced else LISTED
     frame = trace_table(records)[TRACED] if arguments.traced else frame_of(records)
     for text in arguments.where:
@@ -76,6 +59,33 @@ def records_command(arguments: argparse.Namespace) -> int:
         print(f"{len(frame)} Records written to {arguments.export}")
     else:
         print(frame[listed].to_string(index=False) if len(frame) else "no Record matches")
+    return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Brings loose Records into archives, place by place."""
+    stores = stores_of(arguments.records and Path(arguments.records))
+    any_packed = False
+    for packed in chain.from_iterable(map(pack, stores)):
+        print(packed, flush=True)
+        any_packed = True
+    if not any_packed:
+        print(f"nothing to pack: no place has {FEWEST} loose Records")
+    return 0
+
+
+def _summarise_trace(arguments: argparse.Namespace) -> int:
+    """Shows or writes what one traced Record's kernels and copies took."""
+    key = arguments.trace_summary
+    record = next((record for record in read_from(arguments) if record.key == key), None)
+    if record is None:
+        raise ValueError(
+            f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`"
+        )
+    if arguments.export:
+        print(f"written to {write_trace_summary(record, arguments.export)}")
+    else:
+        print(trace_summary(record).to_string(index=False))
     return 0
 
 

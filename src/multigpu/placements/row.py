@@ -215,16 +215,7 @@ class Placement(Data):
                 f" {self.reduction!r} cannot be every {self.semantics.every}"
             )
         copies = "replica" in (self.variables, self.embeddings)
-        if self.staged != bool(self.semantics.steps):
-            raise ValueError(
-                f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be"
-                f" {self.semantics.kind!r}"
-            )
-        if self.staged and (self.semantics.steps != 1 or copies or self.lookup != "replica"):
-            raise ValueError(
-                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere"
-                " than on the replica, tables travel whole, and semantics are stale by 1 step"
-            )
+        self._check_staging(copies)
         if self.loss == "gpu0" and (
             copies or any(engine.processes != "one" for engine in self.engines)
         ):
@@ -254,3 +245,15 @@ class Placement(Data):
                 f" 'lossy', not {self.semantics.kind!r}"
             )
         return self
+
+    def _check_staging(self, copies: bool) -> None:
+        if self.staged != bool(self.semantics.steps):
+            raise ValueError(
+                f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be"
+                f" {self.semantics.kind!r}"
+            )
+        if self.staged and (self.semantics.steps != 1 or copies or self.lookup != "replica"):
+            raise ValueError(
+                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere"
+                " than on the replica, tables travel whole, and semantics are stale by 1 step"
+            )

@@ -135,6 +135,33 @@ def assign(placement: Placement, variables: Sequence[Variable], devices: int) ->
     return assigned
 
 
+def merged_bytes(
+    placement: Placement,
+    elements: int,
+    item_bytes: int,
+    replicas: int,
+    sparse: Sequence[int] | None,
+) -> tuple[str, int]:
+    """Return how a variable that replicas have copies of is merged, and the bytes that this moves.
+
+    sparse: of each replica's gradient rows with their ids; None: the whole gradient travels.
+    """
+    size, others = elements * item_bytes, replicas - 1
+    if sparse is not None and placement.reduces_gradients:
+        return "device_to_device", others * sum(sparse)
+    if placement.algorithm is not None:
+        algorithm = find_algorithm(placement.algorithm)
+        return "device_to_device", algorithm.moved_bytes(elements, item_bytes, replicas)
+    if placement.reduction in ("all_reduce", "average") and others:
+        return "all_reduce", replicas * size
+    if placement.reduction == "copy":
+        return "device_to_device", replicas * others * size
+    # all but one send once and receive once, on whichever way
+    if placement.reduction in ("gpu0", "halves"):
+        return "device_to_device", 2 * others * size
+    return "device_to_device", 0
+
+
 def predicted_bytes(
     placement: Placement,
     variables: Sequence[Variable],
@@ -179,19 +206,8 @@ def predicted_bytes(
                 for rows in gradient_rows
             ]
         if a.home == REPLICA:
-            if sparse is not None and placement.reduces_gradients:
-                moved["device_to_device"] += (replicas - 1) * sum(sparse)
-            elif placement.algorithm is not None:
-                moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(
-                    a.variable.elements, item_bytes, replicas
-                )
-            elif placement.reduction in ("all_reduce", "average") and replicas > 1:
-                moved["all_reduce"] += replicas * size
-            elif placement.reduction == "copy":
-                moved["device_to_device"] += replicas * (replicas - 1) * size
-            # all but one send once and receive once, on whichever way
-            elif placement.reduction in ("gpu0", "halves"):
-                moved["device_to_device"] += 2 * (replicas - 1) * size
+            kind, count = merged_bytes(placement, a.variable.elements, item_bytes, replicas, sparse)
+            moved[kind] += count
             continue
         for replica in range(replicas):
             if a.by_row:

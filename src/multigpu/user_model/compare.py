@@ -61,6 +61,20 @@ def read_ahead() -> Iterator[None]:
     reading.join(AHEAD_S)  # the rest may be read while processes start
 
 
+def devices_asked(
+    devices: int | None, device_type: Literal["auto", "cuda", "cpu"]
+) -> tuple[Literal["cuda", "cpu"], int]:
+    """Choose the kind of device and how many; a ValueError where this machine has no such ones."""
+    kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
+    count = devices or (gpu_count() if kind == "cuda" else 2)
+    if count < (2 if kind == "cpu" else 1):
+        raise ValueError(
+            f"devices = {count}: placements are compared on 2 processes or more, and on GPUs"
+        )
+    check_count(kind, count)
+    return kind, count
+
+
 def compare(
     job: Job | str,
     devices: int | None = None,
@@ -107,13 +121,7 @@ def compare(
         )
     if not isinstance(job, Job | str):
         raise ValueError(f"job = {job!r}: give a multigpu.Job, or FILE.py:NAME of one")
-    kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
-    count = devices or (gpu_count() if kind == "cuda" else 2)
-    if count < (2 if kind == "cpu" else 1):
-        raise ValueError(
-            f"devices = {count}: placements are compared on 2 processes or more, and on GPUs"
-        )
-    check_count(kind, count)
+    kind, count = devices_asked(devices, device_type)
     check_named(placements, levers, kind)  # before a job is examined, which takes seconds
     if budget_s <= LAUNCH_S:
         raise ValueError(
@@ -204,18 +212,24 @@ def compare(
             # what a trace left of its time
             troubles += raced(result_of, measure, repeats, timeout_s, lambda: bar.is_over)
     bar.close()
-    result = result_of()
+    return concluded(result_of(), troubles, budget_s, lookout.trouble or "give more", count)
+
+
+def concluded(
+    result: Result, troubles: Sequence[str], budget_s: float, advice: str, devices: int
+) -> Result:
+    """Write the page and return the result; a JobError where nothing was measured, or where no
+    placement on several devices can train the job.
+    """
     if not result.names:
         ended = f"budget_s = {budget_s:g} ended before one placement was measured"
         failed = [f"{name} failed: {why}" for name, why in result.failed.items()]
-        raise JobError(
-            next(iter([*failed, *troubles]), f"{ended}: {lookout.trouble or 'give more'}")
-        )
+        raise JobError(next(iter([*failed, *troubles]), f"{ended}: {advice}"))
     for trouble in troubles:
         print(f"multigpu: {trouble}", file=sys.stderr)
     page = result.write_page()
     if why := broken(result):
-        raise JobError(f"no placement on {count} devices can train it: {why}; see {page}")
+        raise JobError(f"no placement on {devices} devices can train it: {why}; see {page}")
     return result
 
 

@@ -43,7 +43,8 @@ class ContrastResult:
         self.settings = settings
         self.lacking = [] if settings else unmet(self.contrast, self.records)
         self.able, self.few = (
-            [one for one in settings if one.enough is enough] for enough in (True, False)
+            [setting for setting in settings if setting.enough is enough]
+            for enough in (True, False)
         )
         self.shown = self.able or self.few
         failing = sum(leans(self.contrast, setting) == "does not hold" for setting in self.able)
@@ -57,7 +58,7 @@ class ContrastResult:
         self.here = ""
         if self.gap and self.verdict != "does not hold":
             self.verdict = "holds here only"
-            self.here = f"on {counted(self.predicate, {one.devices for one in self.able})}"
+            self.here = f"on {counted(self.predicate, {setting.devices for setting in self.able})}"
         if self.contrast.size and self.verdict == "does not hold":
             self.here = f"without the document's size ({stated(self.contrast)} is not so)"
 
@@ -106,14 +107,16 @@ class ContrastResult:
         ):
             return ""
         measured, able = (
-            {one.devices for one in settings} for settings in (self.settings, self.able)
+            {setting.devices for setting in settings} for settings in (self.settings, self.able)
         )
         open_ones = {
             "not measured": {*self.contrast.counts} - measured,
             "measured too seldom to decide": measured - able,
         }
         return ", ".join(
-            f"{counted(self.predicate, own)} {how}" for how, own in open_ones.items() if own
+            f"{counted(self.predicate, counts)} {how}"
+            for how, counts in open_ones.items()
+            if counts
         )
 
     def _reason(self) -> str:
@@ -122,18 +125,19 @@ class ContrastResult:
         if not self.settings:
             return "" if self.lacking else UNMATCHED_SIDES
         if not able:
-            n, launches = max((one.n, one.launches) for one in self.settings)
+            n, launches = max((setting.n, setting.launches) for setting in self.settings)
             least = (
                 f"{self.predicate.min_n} repeats over"
                 f" {plural(self.predicate.min_launches, 'launch', 'launches')}"
             )
             if n == 1:
-                found = "one repeat is screening"
+                screened = "one repeat is screening"
             else:
-                found = f"at most {n} over {plural(launches, 'launch', 'launches')}"
-            return f"{found}; {least} are needed on each side"
+                screened = f"at most {n} over {plural(launches, 'launch', 'launches')}"
+            return f"{screened}; {least} are needed on each side"
         holds, fails = (
-            sum(one.verdict == verdict for one in able) for verdict in ("holds", "does not hold")
+            sum(setting.verdict == verdict for setting in able)
+            for verdict in ("holds", "does not hold")
         )
         tally = (
             f"shown in {holds or 'none'} of {plural(len(able), 'setting')}{of_models(able)},"
@@ -158,7 +162,9 @@ class ContrastResult:
             said = f"the interval straddles {number(contrast.bound, contrast)}"
         else:
             said = tally
-        ends = [end for one in open_ones for end in (one.low, one.high) if end is not None]
+        ends = [
+            end for setting in open_ones for end in (setting.low, setting.high) if end is not None
+        ]
         if contrast.effect is None or not ends:
             return said
         within = min(ends) <= contrast.effect <= max(ends)
@@ -192,7 +198,9 @@ class ContrastResult:
     def _perfect_scaling(self) -> str:
         """Of settings that cannot reach the bound, the best that they could be and why."""
         ceilings = sorted(
-            one.ceiling for one in self.settings if one.verdict == "out of reach" and one.ceiling
+            setting.ceiling
+            for setting in self.settings
+            if setting.verdict == "out of reach" and setting.ceiling
         )
         if not ceilings:
             return ""

@@ -60,19 +60,19 @@ def admitted(
     table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]
 ) -> pd.DataFrame:
     """Rows in the scope of a predicate and a contrast, of these frameworks."""
-    own = where(
+    chosen = where(
         where(where(table, **dict(predicate.where)), **dict(contrast.where)), framework=frameworks
     )
     least = {
         "warmup_steps": predicate.warmup_steps,
         "timed_steps": max(predicate.timed_steps, contrast.steps_at_least),
     }
-    own = own[
-        np.logical_and.reduce([own[name].fillna(0).ge(count) for name, count in least.items()])
+    chosen = chosen[
+        np.logical_and.reduce([chosen[name].fillna(0).ge(count) for name, count in least.items()])
     ]
     if predicate.machines == "gpu":
-        own = where(own[own["gpu"].ne("")], device_type="cuda", gpu=...)
-    return own.reset_index(drop=True)
+        chosen = where(chosen[chosen["gpu"].ne("")], device_type="cuda", gpu=...)
+    return chosen.reset_index(drop=True)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
@@ -185,13 +185,13 @@ def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[
             counts = contrast.counts
         else:
             counts = ()
-        own = where(table, **dict(term.select))
-        own = own[
-            own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)
+        side = where(table, **dict(term.select))
+        side = side[
+            side["devices"].isin(counts) if counts else side["devices"].ge(contrast.count_at_least)
         ]
-        if quantity(own, contrast.quantity).notna().any():
+        if quantity(side, contrast.quantity).notna().any():
             continue
-        statuses = sorted(set(own["status"]) - {"ok"})
+        statuses = sorted(set(side["status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
         words = {str(count) + tried for count in counts} or {
             f"{contrast.count_at_least} or more{tried}"

@@ -61,12 +61,16 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
         )
     parts = [
         ContrastResult(
-            predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own)
+            predicate,
+            " / ".join(group),
+            contrast,
+            records,
+            settings_of(predicate, contrast, records),
         )
         for predicate in claim.predicates
         for group in predicate.groups
         for contrast in predicate.contrasts
-        for own in [admitted(tables.get(predicate.of, NONE), predicate, contrast, group)]
+        for records in [admitted(tables.get(predicate.of, NONE), predicate, contrast, group)]
     ]
     judged = after_many_looks(
         [(part.contrast, setting) for part in parts for setting in part.settings]
@@ -76,13 +80,13 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
         part.rule([next(left) for _ in part.settings])
     several = bool(claim.further)
     answers = {
-        key: answer(list(own), several)
-        for key, own in groupby(parts, key=lambda part: (part.predicate.of, part.framework))
+        key: answer(list(alike), several)
+        for key, alike in groupby(parts, key=lambda part: (part.predicate.of, part.framework))
     }
     kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
     overall = _together(
         [
-            combine({name: one for (own, name), one in answers.items() if own == kind})
+            combine({name: answer for (of, name), answer in answers.items() if of == kind})
             for kind in kinds
         ]
     )
@@ -99,7 +103,9 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
         **dict(overall) | {"why": _joined([overall.why, still])},
         claim=claim,
         by_framework={
-            name: _together([one for (_, own), one in answers.items() if own == name])
+            name: _together(
+                [answer for (_, framework), answer in answers.items() if framework == name]
+            )
             for name in names
         },
         settings=tuple(judged),
@@ -113,19 +119,21 @@ def needed(result: ClaimResult) -> str:
     """Say the least that open settings of an inconclusive claim would take; "" of any other."""
     told = []
     tests = result.claim.predicates if result.verdict == "inconclusive" else ()
-    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
-        own = [
-            one
-            for one in result.settings
-            if one.contrast == contrast.label and one.verdict == "inconclusive"
+    for predicate, contrast in ((test, contrast) for test in tests for contrast in test.contrasts):
+        open_settings = [
+            setting
+            for setting in result.settings
+            if setting.contrast == contrast.label and setting.verdict == "inconclusive"
         ]
         if counts := [
-            count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))
+            count
+            for setting in open_settings
+            if (count := repeats_needed(contrast, setting, max(result.looks, 1)))
         ]:
             least = plural(max(predicate.min_n, min(counts)), "repeat")
             told.append(
                 f"{contrast.label}: {least} a side in the nearest of"
-                f" {plural(len(own), 'open setting')}"
+                f" {plural(len(open_settings), 'open setting')}"
             )
     return "; ".join(told)
 
@@ -139,7 +147,7 @@ def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
     told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
     notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
-    lacking = [one for part in parts for one in part.lacking]
+    lacking = [missing for part in parts for missing in part.lacking]
     if lacking and overall != "does not hold":
         notes.append(wanted(parts[0].predicate, lacking))
     keys = _keys(setting for part in parts for setting in part.shown)
@@ -158,25 +166,27 @@ def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
         (part for part in parts if part.shown), key=lambda part: part.verdict != overall
     ):
         shared.setdefault(
-            frozenset((one.estimate, one.record_keys) for one in part.shown), []
+            frozenset((setting.estimate, setting.record_keys) for setting in part.shown), []
         ).append(part)
     return "; ".join(
-        f"{together(list(dict.fromkeys(one.contrast.label for one in same)))}: {same[0].text}"
+        f"{together(list(dict.fromkeys(part.contrast.label for part in same)))}: {same[0].text}"
         for same in shared.values()
     )
 
 
 def flagged(flags: pd.Series) -> str:
     """Count flagged rows, by flag; of flags that differ in a percentage alone, tell the largest."""
-    own = flags[flags.ne("")].astype(str)
-    shares, words = own.str.extract(SHARE, expand=False), []
-    for kind, of_kind in shares.groupby(own.str.replace(SHARE, "{}", n=1, regex=True), sort=False):
+    texts = flags[flags.ne("")].astype(str)
+    shares, words = texts.str.extract(SHARE, expand=False), []
+    for kind, of_kind in shares.groupby(
+        texts.str.replace(SHARE, "{}", n=1, regex=True), sort=False
+    ):
         largest = f"{max(of_kind, key=float)}%"
         words.append(
             str(kind).replace("{}", f"up to {largest}" if of_kind.nunique() > 1 else largest)
         )
     if words:
-        return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})"
+        return f"{plural(len(texts), 'Record is', 'Records are')} flagged ({', '.join(words)})"
     return ""
 
 
@@ -199,18 +209,18 @@ def _answer(
     )
 
 
-def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
-    return tuple(sorted({key for one in found for key in one.record_keys}))
+def _keys(judged: Iterable[Answer | Setting]) -> tuple[str, ...]:
+    return tuple(sorted({key for each in judged for key in each.record_keys}))
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
     """Join tests that must all hold; of a claim that does not, only what refutes it is said."""
-    overall = all_of([(one.verdict, False) for one in answers])
-    told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
-    figure = _joined(one.figure for one in answers)
-    decidable = sum(one.decidable for one in answers)
-    reasons = (one.why for one in told)
-    scopes = (one.scope for one in answers)
+    overall = all_of([(answer.verdict, False) for answer in answers])
+    told = [answer for answer in answers if overall != "does not hold" or answer.verdict == overall]
+    figure = _joined(answer.figure for answer in answers)
+    decidable = sum(answer.decidable for answer in answers)
+    reasons = (answer.why for answer in told)
+    scopes = (answer.scope for answer in answers)
     return _answer(overall, figure, reasons, scopes, _keys(answers), decidable=decidable)
 
 
@@ -246,14 +256,14 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
     count = sum(answer.decidable for answer in decided)
     fails = {answer.verdict == "does not hold" for answer in decided}
     undecided = [
-        (name, one, {one.leaning == "does not hold"})
-        for name, one in answers.items()
-        if one.verdict == "inconclusive"
+        (name, answer, {answer.leaning == "does not hold"})
+        for name, answer in answers.items()
+        if answer.verdict == "inconclusive"
     ]
     return [
         name
-        for name, one, fail in undecided
-        if one.decidable > count or (one.decidable == count and fail != fails)
+        for name, answer, fail in undecided
+        if answer.decidable > count or (answer.decidable == count and fail != fails)
     ]
 
 
@@ -261,7 +271,7 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one
     that could decide more blocks it.
     """
-    answers = {framework_title(name): one for name, one in answers.items()}
+    answers = {framework_title(name): answer for name, answer in answers.items()}
     first: list[Verdict] = [
         "does not hold",
         "holds here only",
@@ -270,11 +280,13 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
         "out of reach",
         "not yet measured",
     ]
-    verdict = min((one.verdict for one in answers.values()), key=first.index)
-    decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
-    named = decided or {name: one for name, one in answers.items() if one.verdict == verdict}
-    told = {name: one.figure for name, one in answers.items() if one.figure}
-    why = _of_each({name: one.why for name, one in named.items()})
+    verdict = min((answer.verdict for answer in answers.values()), key=first.index)
+    decided = {name: answer for name, answer in answers.items() if answer.verdict in DECIDED}
+    named = decided or {
+        name: answer for name, answer in answers.items() if answer.verdict == verdict
+    }
+    told = {name: answer.figure for name, answer in answers.items() if answer.figure}
+    why = _of_each({name: answer.why for name, answer in named.items()})
     if decided and (blocking := blocked_by(answers)):
         rest = f"{joined(blocking)}, measured in as many settings or more, leaves it open"
         verdict = "inconclusive"
@@ -282,14 +294,16 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
             f"by {joined([*decided])} alone it is decided; {rest}:"
             f" {'; '.join(answers[name].why for name in blocking)}"
         )
-    elif verdict == "does not hold" and {one.verdict for one in decided.values()} != {verdict}:
+    elif verdict == "does not hold" and {answer.verdict for answer in decided.values()} != {
+        verdict
+    }:
         verdict = "inconclusive"
         why = (
             "frameworks differ:"
-            f" {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
+            f" {', '.join(f'{name} {answer.verdict}' for name, answer in decided.items())}"
         )
     elif decided and (
-        open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]
+        open_ones := [name for name, answer in answers.items() if answer.verdict == "inconclusive"]
     ):
         why = _joined(
             [why, f"decided by {joined([*decided])}, inconclusive in {joined(open_ones)}"]
@@ -297,7 +311,7 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     figure = "; ".join(
         figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()
     )
-    scope = _of_each({name: one.scope for name, one in named.items()})
+    scope = _of_each({name: answer.scope for name, answer in named.items()})
     return _answer(verdict, figure, [why], [scope], _keys(answers.values()))
 
 

@@ -60,31 +60,37 @@ def of_models(settings: Sequence[Setting]) -> str:
 
 
 def settings_named(
-    shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool
+    shown: Sequence[Setting], every: Sequence[Setting], told: Sequence[str], by_count: bool
 ) -> list[str]:
     """The fewest fields, best known first, that tell every shown setting from all that were found,
     in words; `told` are among them.
     """
     alike = [
-        (one, other)
-        for one in shown
-        for other in found
-        if other is not one and not (by_count and one.devices != other.devices)
+        (setting, other)
+        for setting in shown
+        for other in every
+        if other is not setting and not (by_count and setting.devices != other.devices)
     ]
     telling: list[str] = []
     for name in dict.fromkeys(
-        [*BEST_KNOWN, *(name for setting in found for name in setting.fields)]
+        [*BEST_KNOWN, *(name for setting in every for name in setting.fields)]
     ):
         left = [
-            (one, other) for one, other in alike if one.fields.get(name) == other.fields.get(name)
+            (setting, other)
+            for setting, other in alike
+            if setting.fields.get(name) == other.fields.get(name)
         ]
         if len(left) < len(alike) or name in told:
             alike, telling = left, [*telling, name]
     words = (
-        [_value(name, one.fields[name]) for name in telling if one.fields.get(name) is not None]
-        for one in shown
+        [
+            _value(name, setting.fields[name])
+            for name in telling
+            if setting.fields.get(name) is not None
+        ]
+        for setting in shown
     )
-    return [", ".join(filter(None, own)) for own in words]
+    return [", ".join(filter(None, parts)) for parts in words]
 
 
 def number(value: float, contrast: Contrast, bare: bool = False, decimals: int = 2) -> str:
@@ -164,12 +170,14 @@ def wanted(predicate: Predicate, lacking: Iterable[tuple[Selection, set[str]]]) 
 
 def titled(result: ClaimResult) -> list[str]:
     """Our figures, each with its frameworks, and with its verdict where that is another one."""
-    told = {name: one for name, one in result.by_framework.items() if one.figure}
+    told = {name: answer for name, answer in result.by_framework.items() if answer.figure}
     other = {
-        name: "" if one.verdict == result.verdict else f"{one.verdict}, "
-        for name, one in told.items()
+        name: "" if answer.verdict == result.verdict else f"{answer.verdict}, "
+        for name, answer in told.items()
     }
-    return [f"{framework_title(name)}: {other[name]}{one.figure}" for name, one in told.items()]
+    return [
+        f"{framework_title(name)}: {other[name]}{answer.figure}" for name, answer in told.items()
+    ]
 
 
 def tested(result: ClaimResult) -> str:
@@ -181,26 +189,26 @@ def tested(result: ClaimResult) -> str:
     }
     further = [
         text
-        for one in tests
-        for text in ("" if one.protocol == usual[one.of] else one.protocol, one.scope)
+        for test in tests
+        for text in ("" if test.protocol == usual[test.of] else test.protocol, test.scope)
         if text
     ]
-    told = "; ".join(stated(contrast) for one in tests for contrast in one.contrasts)
+    told = "; ".join(stated(contrast) for test in tests for contrast in test.contrasts)
     return f"Test: {told}. {' '.join(further)}".strip() if told else ""
 
 
 def overview(results: Sequence[ClaimResult], width: int) -> str:
     """Write a line a claim, how many have which verdict, and what is open."""
     broad, lines = max(map(len, VERDICTS)), []
-    for one in results:
-        said = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}"
-        documents = ", ".join(one.claim.documents)
-        line = f"{said}  {documents:8}  {one.claim.sentence}"
+    for result in results:
+        said = f"{result.claim.number:4} {SYMBOLS[result.verdict]:2} {result.verdict:{broad}}"
+        documents = ", ".join(result.claim.documents)
+        line = f"{said}  {documents:8}  {result.claim.sentence}"
         lines.append(line if len(line) <= width else line[: max(width - 1, 0)].rstrip() + "…")
-    counts = Counter(one.verdict for one in results)
+    counts = Counter(result.verdict for result in results)
     told = joined([f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]])
-    open_ones = [one for one in results if one.verdict in OPEN]
-    gpu_s = sum(one.claim.gpus * one.claim.seconds for one in open_ones)
+    open_ones = [result for result in results if result.verdict in OPEN]
+    gpu_s = sum(result.claim.gpus * result.claim.seconds for result in open_ones)
     rest = f"{len(open_ones)} open ones wait for about {gpu_s:,} GPU seconds. " if open_ones else ""
     first = (open_ones or results)[0].claim.number
     return "\n".join(

@@ -21,6 +21,7 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
+from multigpu_study.training.history import SegmentNumbers
 from multigpu_study.training.record import EpochAudit
 from multigpu_study.training.run import TrainingRun
 from multigpu_study.training.schedule import global_batch, schedule_of
@@ -157,7 +158,7 @@ class Evidence:
     def audits(self) -> list[EpochAudit]:
         return self.coverage.audits() if self.coverage else []
 
-    def fault(self, parts: Sequence[dict[str, Any]], first: int, stop: int) -> str | None:
+    def fault(self, parts: Sequence[SegmentNumbers], first: int, stop: int) -> str | None:
         """The first duty that was not done in steps first .. stop - 1, or None."""
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
@@ -228,5 +229,7 @@ def files_written(folder: Path) -> Iterator[list[str]]:
     folder = Path(os.path.abspath(folder))
     names: list[str] = []
     _watched[folder] = names
-    yield names
-    _watched.pop(folder, None)
+    try:
+        yield names
+    finally:
+        _watched.pop(folder, None)

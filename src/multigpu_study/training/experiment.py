@@ -6,7 +6,7 @@ import importlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from multigpu.engines.common.session import Session
 from multigpu.machine.machine import threads_for
@@ -17,7 +17,7 @@ from multigpu.runner.timed import check_there
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu_study.training.checkpoint import checkpoint_path, open_checkpoint
-from multigpu_study.training.history import measurement
+from multigpu_study.training.history import TrainedNumbers, measurement
 from multigpu_study.training.record import TrainingMeasurement, TrainingStore
 from multigpu_study.training.run import TrainingRun
 
@@ -58,7 +58,7 @@ class TrainingExperiment(Experiment[TrainingItem]):
     def measure(
         self, item: TrainingItem, parts: Sequence[Mapping[str, Any]], total_s: float
     ) -> TrainingMeasurement:
-        return measurement(item.training, parts, total_s)
+        return measurement(item.training, cast(Sequence[TrainedNumbers], parts), total_s)
 
     def fields(self, item: TrainingItem, status: Status) -> dict[str, Any]:
         return {"training": item.training} | input_fields(item.run, status)

@@ -3,12 +3,13 @@ into a Record at the end.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import ConfigDict
 
+from multigpu.engines.common.numbers import VariableNumbers
 from multigpu.engines.common.session import distances_moved, joined_losses, parameter_change
 from multigpu.engines.common.timing import training_fault
 from multigpu.placements import find_placement
@@ -17,6 +18,46 @@ from multigpu.spec.schema import Data
 from multigpu_study.training.record import EpochAudit, Evaluation, TrainingMeasurement
 from multigpu_study.training.run import TrainingRun
 from multigpu_study.training.schedule import global_batch
+
+
+class SegmentNumbers(TypedDict):
+    """All that one replica tells of some steps.
+
+    steps, losses: of each. rates: that its optimizer took. read: items of each step's shard. files:
+        that its process wrote until now.
+    """
+
+    losses: list[float]
+    steps: list[float]
+    wall_s: float
+    rates: list[float]
+    units: int
+    checksum: list[int]
+    read: list[list[int]]
+    files: list[str]
+    evaluations: int
+
+
+class TrainedNumbers(VariableNumbers):
+    """All that one replica tells at the end.
+
+    history: of rank 0 alone, as JSON. fault: a duty that was not done.
+    """
+
+    fault: str | None
+    history: str | None
+    steps: int
+    per_epoch: int | None
+    agree: bool | None
+    end_hash: str
+    evaluations: int
+    files: list[str]
+    peak_memory_gib: float
+    energy_j: float | None
+    state: Any
+    threads: int
+    startup_s: float
+    build_s: float
 
 
 class History(Data):
@@ -37,7 +78,7 @@ class History(Data):
     audits: list[EpochAudit] = []
     diverged: str = ""
 
-    def add(self, training: TrainingRun, parts: Sequence[Mapping[str, Any]], stop: int) -> None:
+    def add(self, training: TrainingRun, parts: Sequence[SegmentNumbers], stop: int) -> None:
         losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
@@ -79,12 +120,12 @@ def _figures_of(each: Evaluation) -> dict[str, Any]:
 
 
 def measurement(
-    training: TrainingRun, parts: Sequence[Mapping[str, Any]], total_s: float
+    training: TrainingRun, parts: Sequence[TrainedNumbers], total_s: float
 ) -> TrainingMeasurement:
     """The Record's measurement; DidNotTrain: why a duty was not done, or steps trained nothing."""
     if fault := next((part["fault"] for part in parts if part["fault"]), None):
         raise DidNotTrain(fault)
-    first, history = parts[0], History.model_validate_json(parts[0]["history"])
+    first, history = parts[0], History.model_validate_json(parts[0]["history"] or "")
     agree = first["agree"]
     if not history.diverged and (
         fault := training_fault(history.loss, distances_moved(training.run, parts), agree)

@@ -23,7 +23,7 @@ from multigpu_study.training.checkpoint import checkpoint_path, read_checkpoint,
 from multigpu_study.training.duties import Duties, Evidence, files_written, start_fault
 from multigpu_study.training.evaluation import Scorer
 from multigpu_study.training.experiment import TrainingItem
-from multigpu_study.training.history import History
+from multigpu_study.training.history import History, SegmentNumbers, TrainedNumbers
 from multigpu_study.training.record import Evaluation
 from multigpu_study.training.schedule import global_batch
 from multigpu_study.training.state import Tower, checksum, replicas_of, weights_hash
@@ -149,7 +149,7 @@ class TrainingSession(Session):
     def _due(self, every: int | None) -> bool:
         return bool(every) and self.at % (every or 1) == 0
 
-    def time(self) -> list[dict[str, Any]]:
+    def time(self) -> list[TrainedNumbers]:
         """Train to the end of the budget; all that each replica knows, as plain numbers."""
         fault: str | None = None
         while self.at < self.total and not fault and not self.history.diverged:
@@ -175,7 +175,7 @@ class TrainingSession(Session):
 
     def _account(self, window: TimedWindow, stop: int) -> str | None:
         """Join what replicas know of the steps up to `stop`; why they were no training, or None."""
-        mine = [
+        mine: list[SegmentNumbers] = [
             {
                 "losses": torch.stack([step[place] for step in window.results])
                 .double()
@@ -238,7 +238,7 @@ class TrainingSession(Session):
 
     def _part(
         self, place: int, fault: str | None, end_hash: str, after: float | None
-    ) -> dict[str, Any]:
+    ) -> TrainedNumbers:
         replica = self.replicas[place]
         device = self.devices.each[place]
         before = self.energy_before[place]

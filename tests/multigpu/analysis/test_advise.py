@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 from statistics import median
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -426,6 +427,10 @@ def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
         is expected(Study.of_runs(RUNS), {"model": "vgg16", "devices": 2, "batch_size": 0})
         is None
     )
+    job = {"workload": "cnn", "model": "vgg16", "devices": 2}
+    broken = mock.Mock(side_effect=ValueError("no refusal"))
+    with mock.patch("multigpu.analysis.expected.build_run", broken):
+        refused("no refusal", expected, Study.of_runs(RUNS), job)
 
 
 def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:

@@ -16,6 +16,7 @@ from multigpu.analysis.points import points
 from multigpu.analysis.read import frames
 from multigpu.analysis.statistics import half_width
 from tests.factory import make_record
+from tests.installed import needs_deepconn
 from tests.scripts import load
 
 FITTED = load("between_boots")
@@ -103,6 +104,7 @@ def test_points_are_paired_within_the_boots_of_their_records() -> None:
     assert other["ratio"] == pytest.approx(0.75, abs=0.01) and other["verdict"] == "not told apart"
 
 
+@needs_deepconn
 def test_intervals_hold_a_point_against_itself_in_another_boot() -> None:
     """The committed A/A table, each point left out of the estimate that judges it."""
     table = frames(paths.RUNS)[1]

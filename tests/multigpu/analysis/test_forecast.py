@@ -223,10 +223,8 @@ def test_the_factor_is_the_quantile_that_keeps_the_promise_for_what_it_has_not_s
         "too few for the quantile: the largest"
     )
     assert widening_of(of_misses(*[0.2] * 30)) == 1.0, "bands are never made narrower"
-    flat, unknown = (
-        replace(a_band(1.5), low_s=1.0, high_s=1.0),
-        replace(a_band(1.5), low_s=math.nan, high_s=math.nan),
-    )
+    flat = replace(a_band(1.5), low_s=1.0, high_s=1.0)
+    unknown = replace(a_band(1.5), low_s=math.nan, high_s=math.nan)
     assert widening_of([]) == widening_of([None, flat]) == 1.0, "what has no width says nothing"
     assert (
         math.isinf(flat.missed_by)
@@ -379,9 +377,7 @@ def test_a_forecast_sends_the_rows_that_one_replica_looks_up_in_one_table(device
     one = table.iloc[0].to_dict()
     words = one["rate"] * one["step_time_s"]
     merge_s = sum(reduction_seconds(of_records.demand_of_point(one, words), devices, LINKS))
-    step_s, cost = (
-        one["step_time_s"],
-        cost_of("eager", "per_device", one["jitter_s"] / one["step_time_s"]),
-    )
+    step_s = one["step_time_s"]
+    cost = cost_of("eager", "per_device", one["jitter_s"] / one["step_time_s"])
     told = merged(words, devices, (step_s,) * 3, merge_s, kind_of("ps_gpu0", None), cost, "words/s")
     assert found is not None and found.rate.value == pytest.approx(told.value)

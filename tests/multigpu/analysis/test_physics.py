@@ -107,10 +107,8 @@ def test_steps_and_events_fill_the_wall_clock() -> None:
     for share, wrong in ((0.87, True), (0.89, False), (1.01, False), (1.03, True)):
         steps = [[share * step for step in own] for own in m.step_time_s]
         steps[1] = [step / 2 for step in steps[1]]
-        by_steps, by_events = (
-            altered(sound, step_time_s=steps),
-            altered(sound, event_time_s=[0.5 * m.wall_s, share * m.wall_s]),
-        )
+        by_steps = altered(sound, step_time_s=steps)
+        by_events = altered(sound, event_time_s=[0.5 * m.wall_s, share * m.wall_s])
         assert said(by_steps) == ["its steps do not fill its wall clock"] * wrong
         assert said(by_events) == ["its events do not fill its wall clock"] * wrong
 

@@ -96,10 +96,8 @@ def _recomputed(
     bounds, by how much they differ over how many launches.
     """
     rates, n = [units / wall_s for units, wall_s, *_ in group], len(group)
-    logs, rate = (
-        [math.log(one) for one in rates],
-        sum(one[0] for one in group) / sum(one[1] for one in group),
-    )
+    logs = [math.log(one) for one in rates]
+    rate = sum(one[0] for one in group) / sum(one[1] for one in group)
     spread = (max(rates) - min(rates)) / fmean(rates), len({one[2] for one in group})
     if n < 2:
         return n, rate, (math.nan, math.nan), spread
@@ -370,10 +368,8 @@ def test_ways_that_differ_in_one_field_are_called_differently(name: str) -> None
     """`advise` would else print equal rows."""
     # named or not, it is the same way
     usual = {"cross_entropy": "library", "layout": "channels_last"}
-    row, values = (
-        EVERYWHERE.iloc[0],
-        [value for value in EVERYWHERE[name].dropna().unique() if value != usual.get(name)],
-    )
+    row = EVERYWHERE.iloc[0]
+    values = [value for value in EVERYWHERE[name].dropna().unique() if value != usual.get(name)]
     texts = [way_words(pd.concat([row.drop(name), pd.Series({name: value})])) for value in values]
     assert len(set(texts)) == len(values)
 

@@ -119,10 +119,8 @@ def test_what_is_written_is_near_what_was_measured(value: float, form: str) -> N
 
 
 def test_an_estimate_comes_with_its_records_and_compares_by_its_whole_interval() -> None:
-    pairs, fields = (
-        versus(POINTS, where(POINTS, placement="ddp")),
-        {"workload": "nmt", "placement": "exp4", "devices": 8},
-    )
+    pairs = versus(POINTS, where(POINTS, placement="ddp"))
+    fields = {"workload": "nmt", "placement": "exp4", "devices": 8}
     row = one(pairs, **fields)
     found = estimate(pairs, **fields)
     assert (found.value, found.low, found.high) == (

@@ -40,21 +40,17 @@ def interval(*samples):
 @given(a=VALUES, b=VALUES, unit=st.floats(1e-3, 1e3))
 def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, unit):
     """Against scipy, where each value is a launch of its own."""
-    logs, one, other, scaled = (
-        np.log(a),
-        sample(a),
-        sample(b),
-        sample([unit * value for value in a]),
-    )
+    logs = np.log(a)
+    one = sample(a)
+    other = sample(b)
+    scaled = sample([unit * value for value in a])
     assert one.iloc[0].tolist() == pytest.approx(
         [logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1, 1]
     )
     alone = stats.ttest_1samp(logs, 0).confidence_interval()
     assert [*interval(one), *interval(scaled)] == pytest.approx([(alone.high - alone.low) / 2] * 2)
-    welch, half = (
-        stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(),
-        interval(one, other)[0],
-    )
+    welch = stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval()
+    half = interval(one, other)[0]
     apart = (one["log_mean"] - other["log_mean"]).iloc[0]
     assert (apart - half, apart + half) == pytest.approx((welch.low, welch.high), abs=1e-9)
     assert (scaled["log_mean"] - one["log_mean"]).iloc[0] == pytest.approx(math.log(unit), abs=1e-9)
@@ -83,10 +79,8 @@ def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     """3 + 2 repeats a side; launches wander `wander` times as much as repeats."""
     random, times = np.random.default_rng(0), 400
     drift = random.normal(0, 0.01 * wander, (2 * times, 2))[:, [0, 0, 0, 1, 1]]
-    logs, sides = (
-        (random.normal(0, 0.01, drift.shape) + drift).ravel(),
-        np.repeat(np.arange(2 * times), 5),
-    )
+    logs = (random.normal(0, 0.01, drift.shape) + drift).ravel()
+    sides = np.repeat(np.arange(2 * times), 5)
     found = log_samples(
         pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times)
     ).assign(rate=1.0)

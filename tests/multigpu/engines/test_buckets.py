@@ -4,6 +4,7 @@ loss trains.
 
 import gc
 import weakref
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -345,6 +346,9 @@ def scattered(rank: int, folder: Path) -> dict[str, Any]:
     for placement, more in (("zero1", {}), ("zero2", {}), ("zero2", IN_PARTS), ("zero1", IN_PARTS)):
         run = Run(**SCATTERED | {"placement": placement} | more)
         trainer, feed = replica(run, rank, folder)
+        # a part that fails lets the next step go on its way
+        with suppress(KeyError), trainer._no_sync():
+            raise KeyError
         _, counted = trainer.counted_step([feed.shard(0)])
         for step in range(1, 4):
             trainer.step([feed.shard(step)])

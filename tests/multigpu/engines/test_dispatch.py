@@ -138,10 +138,8 @@ def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
     """
     run = make_run("independent", device_type="cuda")
     wire = OneProcessWire(Devices([Device(run, rank, threads=1) for rank in (0, 1)]))
-    source, target = (
-        torch.zeros(1 << 22, device="cuda:0"),
-        torch.full((1 << 22,), 2.0, device="cuda:1"),
-    )
+    source = torch.zeros(1 << 22, device="cuda:0")
+    target = torch.full((1 << 22,), 2.0, device="cuda:1")
     copy = Copy(0, source, 1, target)
     wire.copy_all([copy])  # libraries and links warm up
     target.fill_(2.0)

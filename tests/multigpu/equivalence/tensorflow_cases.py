@@ -243,10 +243,8 @@ def train_case(run: Run) -> dict[str, Any]:
     """Three steps: what was trained, moved, compiled and ran where, and the reference."""
     context, source = opened(run)
     devices = context.devices
-    trainer, feed = (
-        build_trainer(context),
-        Feed(source, devices, run.feed, slices_global_batch(run)),
-    )
+    trainer = build_trainer(context)
+    feed = Feed(source, devices, run.feed, slices_global_batch(run))
     first = feed.shards(0)
     counted = trainer.counted_step(first)
     for step in range(1, STEPS):

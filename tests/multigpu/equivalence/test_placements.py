@@ -248,10 +248,8 @@ def test_a_fault_is_seen(found, name: str, fault: str) -> None:
 
 
 def test_each_replica_keeps_its_share_of_the_optimiser_states(found) -> None:
-    elements, count = (
-        sum(variable.elements for variable in description_of(PLAIN).variables),
-        len(description_of(PLAIN).variables),
-    )
+    elements = sum(variable.elements for variable in description_of(PLAIN).variables)
+    count = len(description_of(PLAIN).variables)
     for part in found:
         kept = part["zero1", ""]
         assert kept["slots"] == optimizer_of(PLAIN).slots * kept["own"]

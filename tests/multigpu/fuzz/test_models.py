@@ -2,32 +2,28 @@
 as plain PyTorch trains the user's own module; under placements, as one process on the global batch.
 """
 
-import importlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from multigpu.engines.torch.checked import Kept, train_reference
-from multigpu.engines.torch.trainer import open_context
 from multigpu.spec.errors import JobError
 from multigpu.spec.run import Run
 from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.describe import describe
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import Job
-from multigpu.workloads.sources import open_source
 from tests.further import but
 from tests.multigpu.fuzz.bricks import BLOCKS, FORMS, LOSSES, READS, RULES, TABLES, Recipe, job_of
 from tests.multigpu.fuzz.placed import Processes
 from tests.multigpu.fuzz.strategies import examples, one_sentence
 from tests.multigpu.user_model import oracle
+from tests.multigpu.user_model.examined import train_here
 
 STEPS = 3
 SHARDS_APART = "global batch|global batch's"
@@ -106,11 +102,7 @@ def check_examined(recipe: Recipe, job: Job, found: Described) -> None:
     the global batch's is said.
     """
     run = oracle.run_of(job, found, precision="fp64")
-    builder = importlib.import_module("multigpu.workloads.own.torch")
-    source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
-    with builder.comparable(torch.float64):
-        context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
-        values, losses = train_reference(context, source, STEPS, [0, 1])
+    values, losses = train_here(run, STEPS)
     expected, plain = oracle.trained(job, 2, STEPS, seed=run.seed)
     moved = {name.removeprefix("model."): value for name, value in values.items()}
     start = dict(oracle.module_of(job).named_parameters())

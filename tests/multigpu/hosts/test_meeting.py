@@ -186,10 +186,8 @@ def test_all_hosts_hear_of_one_that_is_lost(lost: int, how: str) -> None:
         began = time.monotonic()
         getattr(hosts, how)(lost)
         for host in range(3) if how == "unplug" else {0, 1, 2} - {lost}:
-            said, gone = (
-                programs[host].communicate(timeout=PATIENCE_S)[0],
-                0 if host == lost else lost,
-            )
+            said = programs[host].communicate(timeout=PATIENCE_S)[0]
+            gone = 0 if host == lost else lost
             assert (
                 said.startswith(f"host {gone} (10.77.0.{gone + 1}) {why}") and said.count("\n") == 1
             ), said

@@ -120,11 +120,9 @@ def differ(one: Batch, other: Batch) -> bool:
 def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(
     opened: Any, workload: str, inputs: str
 ) -> None:
-    source, twin, other = (
-        opened(workload, inputs),
-        opened(workload, inputs),
-        opened(workload, inputs, seed=1),
-    )
+    source = opened(workload, inputs)
+    twin = opened(workload, inputs)
+    other = opened(workload, inputs, seed=1)
     for step in (3, 0, 1):
         batches = shards_of(source, step)
         for rank, batch in enumerate(batches):

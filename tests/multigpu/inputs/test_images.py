@@ -50,10 +50,8 @@ def test_synthetic_images_are_drawn_by_the_engine(sizes: list[int], seed: int):
 
 
 def test_digits_are_scikit_learns_with_their_labels():
-    source, pixels = (
-        digits(make_run([100, 99], "digits"), make_image_model(8, 1, 10)),
-        load_digits().images / 16,
-    )
+    source = digits(make_run([100, 99], "digits"), make_image_model(8, 1, 10))
+    pixels = load_digits().images / 16
     known = {
         image.tobytes(): int(label)
         for image, label in zip(*load_digits(return_X_y=True), strict=True)
@@ -277,10 +275,8 @@ def test_teacher_labels_every_class_agrees_with_itself_and_can_be_learned_from()
         and abs(from_bytes(to_bytes(first)) - np.clip(first, -3, 3)).max() < 0.02
     )
     images, labels = TaughtImages(600, 8, 3).read(np.arange(600))
-    counts, teacher = (
-        np.bincount(labels, minlength=CLASSES),
-        Teacher(3, from_bytes(to_bytes(first))),
-    )
+    counts = np.bincount(labels, minlength=CLASSES)
+    teacher = Teacher(3, from_bytes(to_bytes(first)))
     assert counts.min() > 20 and counts.max() < 150
     assert np.array_equal(teacher.outputs(images).argmax(axis=1), labels)
     features = np.concatenate([teacher.features(images), np.ones((600, 1))], axis=1)

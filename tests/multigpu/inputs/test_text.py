@@ -179,11 +179,9 @@ def test_bucket_means_need_one_shape_a_bucket_where_the_bucket_is_shared():
         source = bucket_means_000(make_run(sizes, "bucket_means_000", batching=batching), MODEL)
         return [source.shapes(step) for step in range(30)]
 
-    shared, own, alone = (
-        set(shapes([16] * 4, "shared")),
-        set(shapes([16] * 4, "own")),
-        shapes([16], "own"),
-    )
+    shared = set(shapes([16] * 4, "shared"))
+    own = set(shapes([16] * 4, "own"))
+    alone = shapes([16], "own")
     assert len(shared) == 6 and len(own) > 8 and len({step[0].units for step in shared}) == 6
     assert all(
         each.units == each.sentences * (each.source_width + each.target_width)

@@ -299,10 +299,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize("model", WITH_NORMS, ids=lambda model: model.name)
 def test_a_model_with_fused_norms_is_the_same_function_under_the_same_names(model) -> None:
     stem = "folded" if model.config.foldable else None
-    plain, own = (
-        build(model, "channels_last").double(),
-        build(model, "channels_last", "fused", stem).double(),
-    )
+    plain = build(model, "channels_last").double()
+    own = build(model, "channels_last", "fused", stem).double()
     generator = torch.Generator().manual_seed(0)
     for parameter in plain.parameters():
         torch.nn.init.normal_(parameter, std=0.3, generator=generator)

@@ -77,7 +77,7 @@ def test_the_page_names_the_files_of_the_path_and_the_folders_beside_it(
     entered = {file for file, _ in calls}
     named = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE, re.MULTILINE)
     beside = re.findall(r"`([\w/]*/)`", PAGE.partition("Entered beside these")[2])
-    assert 8 <= len(named) <= 12 and set(named) <= entered
+    assert named and set(named) <= entered
     uncovered = {
         file
         for file in entered
@@ -105,16 +105,6 @@ def test_no_other_workload_and_no_other_placement_is_read(
         if "PLACEMENT = Placement(" in file.read_text()
     ]
     assert [name for name in placements if f"placements/{name}.py" in files] == ["ddp"]
-    assert (
-        len(
-            [
-                name
-                for file, _, name in traced
-                if file == "workloads/cnn/description.py" and name == "describe"
-            ]
-        )
-        == 1
-    )
 
 
 @pytest.mark.parametrize("model", ["nmt_tiny", pytest.param("deepconn_tiny", marks=needs_deepconn)])

@@ -66,10 +66,8 @@ class LanguageModel(nn.Module):
         self.late.weight = self.early.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        mask, start = (
-            nn.Transformer.generate_square_subsequent_mask(8),
-            torch.zeros(2, len(words), 16),
-        )
+        mask = nn.Transformer.generate_square_subsequent_mask(8)
+        start = torch.zeros(2, len(words), 16)
         x = self.layer(self.embedding(words[:, :-1]) + self.positions, src_mask=mask)
         output = self.early(x) + self.late(self.lstm(x, (start, start.clone()))[0])
         return F.cross_entropy(output.flatten(0, 1), words[:, 1:].flatten())

@@ -22,8 +22,6 @@ import pytest
 import torch
 
 from multigpu.cli.main import main
-from multigpu.engines.torch.checked import Kept, train_reference
-from multigpu.engines.torch.trainer import open_context
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
 from multigpu.user_model.budget import Budget
@@ -34,8 +32,8 @@ from multigpu.user_model.launches import measured_within
 from multigpu.user_model.result import Result
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import load_job
-from multigpu.workloads.sources import open_source
 from tests.multigpu.user_model import oracle
+from tests.multigpu.user_model.examined import train_here
 
 JOBS = Path(__file__).parent / "jobs"
 EVERY = "MULTIGPU_JOBS" in os.environ
@@ -162,11 +160,7 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
         pytest.skip(found.unchecked)
     steps = 3 * STEPS if expected_of(name).get("differs") else STEPS
     run = oracle.run_of(job, found).model_copy(update={"precision": "fp64"})
-    builder = importlib.import_module("multigpu.workloads.own.torch")
-    source = Kept(open_source(run), [0, 1], steps, torch.get_default_dtype())
-    with builder.comparable(torch.float64):
-        context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
-        values, losses = train_reference(context, source, steps, [0, 1])
+    values, losses = train_here(run, steps)
     expected, plain = oracle.trained(job, 2, steps, seed=run.seed)
     if expected_of(name).get("differs"):  # as a note says
         assert losses != pytest.approx(plain, rel=1e-7)

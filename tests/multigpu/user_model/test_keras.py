@@ -30,10 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixture
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    job, out = (
-        f"{Path(__file__).parent / 'keras_model.py'}:functional",
-        tmp_path_factory.mktemp("functional"),
-    )
+    job = f"{Path(__file__).parent / 'keras_model.py'}:functional"
+    out = tmp_path_factory.mktemp("functional")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("multigpu.user_model.candidates.WINDOW_S", 0.0)  # as few steps as can be
         # all ways in the first round: `test_notebook_job` has a race
@@ -100,15 +98,11 @@ def test_a_fit_under_a_placement_equals_one_device_on_the_global_batch(
         model.fit(ids, ids.sum(1) / 9, batch_size=8, epochs=3, shuffle=False, verbose=0)
         return model.get_weights()
 
-    placed, ids, plain = (
-        result["mirrored_nccl"],
-        np.random.default_rng(0).integers(9, size=(32, 2)),
-        model(),
-    )
-    placed, start = (
-        replace(placed, run=placed.run.model_copy(update={"placement": name})),
-        plain.get_weights(),
-    )
+    placed = result["mirrored_nccl"]
+    ids = np.random.default_rng(0).integers(9, size=(32, 2))
+    plain = model()
+    placed = replace(placed, run=placed.run.model_copy(update={"placement": name}))
+    start = plain.get_weights()
     alone, wrapped = placed.wrap(plain), placed.wrap(model)
     assert wrapped.distribute_strategy.num_replicas_in_sync == 2
     reference = trained(plain)

@@ -116,10 +116,8 @@ def test_resnet50_copies_no_image_to_pad_it_and_names_variables_by_place() -> No
 @pytest.mark.parametrize("channels", [3, 16])
 def test_response_norm_equals_the_librarys(channels: int) -> None:
     """Whose alpha is divided by the size of the window."""
-    layer, x = (
-        L.LocalResponseNorm(radius=4, bias=1.5, alpha=0.3, beta=0.75),
-        torch.randn(2, channels, 5, 6, dtype=torch.float64),
-    )
+    layer = L.LocalResponseNorm(radius=4, bias=1.5, alpha=0.3, beta=0.75)
+    x = torch.randn(2, channels, 5, 6, dtype=torch.float64)
     expected = F.local_response_norm(x, 9, alpha=0.3 * 9, beta=0.75, k=1.5)
     module = small((layer,), (channels, 5, 6))
     assert torch.allclose(module(x), expected, rtol=1e-12)
@@ -214,10 +212,8 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(
 
 
 def test_bfloat16_arithmetic_is_near_float32() -> None:
-    module, batch = (
-        filled(TINY, dtype=torch.float32, layout="channels_last").eval(),
-        images(dtype=torch.float32),
-    )
+    module = filled(TINY, dtype=torch.float32, layout="channels_last").eval()
+    batch = images(dtype=torch.float32)
     exact = module(batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = module(batch)

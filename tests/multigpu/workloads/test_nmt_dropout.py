@@ -30,10 +30,8 @@ def test_all_of_every_cells_input_and_nothing_of_its_state_is_dropped(way: Any) 
         torch.randn(size, B, UNITS, generator=generator) for size in (T, CELLS, CELLS)
     )
     kernels = [torch.randn(2, 4 * UNITS, UNITS, generator=generator) for _ in range(CELLS)]
-    biases, ones = (
-        [torch.randn(4 * UNITS, generator=generator) for _ in range(CELLS)],
-        torch.ones(4 * UNITS),
-    )
+    biases = [torch.randn(4 * UNITS, generator=generator) for _ in range(CELLS)]
+    ones = torch.ones(4 * UNITS)
     y, after = way(x, (hidden, cell), Cells(kernels, biases, ones, dropout=1.0))
     alone, _ = way(
         torch.zeros_like(x), (hidden[1:], cell[1:]), Cells(kernels[1:], biases[1:], ones)
@@ -135,10 +133,8 @@ def test_tensorflow_drops_nothing_of_a_cells_state(
         tf.constant(generator.normal(size=(2 * FEATURES, 4 * FEATURES)), tf.float32)
         for _ in range(CELLS)
     ]
-    biases, run = (
-        [tf.constant(generator.normal(size=4 * FEATURES), tf.float32) for _ in range(CELLS)],
-        getattr(nmt, way),
-    )
+    biases = [tf.constant(generator.normal(size=4 * FEATURES), tf.float32) for _ in range(CELLS)]
+    run = getattr(nmt, way)
     monkeypatch.setattr(nmt, "dropped", lambda x, dropout: tf.zeros_like(x) if dropout else x)
     found, _ = run(x, tuple(state), nmt.Cells(matrices, biases, 1.0, 0.2), None)
     alone, _ = run(

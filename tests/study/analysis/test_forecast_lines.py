@@ -72,10 +72,8 @@ def test_planted_records_are_recovered_and_tables_hold_each_forecast_and_its_tes
     assert exp4.forecast["efficiency"].iloc[-1] < 0.1 < ddp.forecast["efficiency"].iloc[-1]
     assert found["ps_gpu0"].forecast is None, "two counts leave nothing to test"
     assert found["exp2"].forecast is None, "it was not measured on one device"
-    table, tested = (
-        where(accuracy.ahead_table(lines), placement="ddp"),
-        accuracy.held_out_table(lines),
-    )
+    table = where(accuracy.ahead_table(lines), placement="ddp")
+    tested = accuracy.held_out_table(lines)
     assert tested[["placement", "devices", "n"]].to_numpy().tolist() == [
         ["ddp", 4, 5],
         ["exp4", 4, 5],

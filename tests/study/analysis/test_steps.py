@@ -168,10 +168,8 @@ def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> Non
         "a job whose plain repeats part in ten steps tells nothing"
     )
     table = table[~chaotic]
-    captured, eager = (
-        table[table["execution"].str.contains("captured")],
-        table[table["execution"].eq("eager")],
-    )
+    captured = table[table["execution"].str.contains("captured")]
+    eager = table[table["execution"].eq("eager")]
     assert set(captured["model"]) >= {"nmt000", "resnet50_v1.5"}
     assert (captured["difference"].abs() < 2 * TOLERANCE).all(), (
         "one Record parts from plain training"

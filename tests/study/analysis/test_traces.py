@@ -48,10 +48,8 @@ def profile_step(
     """A step with these times in ms on each replica, whose passes span `computation`: the slowest
     one's backward ends last.
     """
-    slowest, alone = (
-        max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank]),
-        len(forward) == 1,
-    )
+    slowest = max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank])
+    alone = len(forward) == 1
     later = {"merge": (computation, computation + merge)} if merge else {}
     later["update"] = computation + merge, computation + merge + update
     made = []
@@ -105,10 +103,8 @@ def test_the_document_read_back_from_records_of_its_own_figures() -> None:
     microsecond it prints.
     """
     records = [record for record in document() if record.repeat == 0]
-    ours, theirs = (
-        whole_frame(records).set_index("devices"),
-        document_whole().set_index("devices"),
-    )
+    ours = whole_frame(records).set_index("devices")
+    theirs = document_whole().set_index("devices")
     for name in (
         "computation_s",
         "total_s",

@@ -279,10 +279,8 @@ def test_html_says_everything_escaped_with_a_sign_a_verdict(results):
     )
     assert "<script>" not in scoreboard(changed) and "&lt;script&gt;" in scoreboard(changed)
     assert set(SYMBOLS) == set(VERDICTS) and len(set(SYMBOLS.values())) == len(VERDICTS)
-    said, counts = (
-        "".join(ElementTree.fromstring(tally(results)).itertext()).strip(),
-        Counter(result.verdict for result in results),
-    )
+    said = "".join(ElementTree.fromstring(tally(results)).itertext()).strip()
+    counts = Counter(result.verdict for result in results)
     assert said.startswith(f"Of {len(all_claims())} claims ")
     assert [
         int(number)

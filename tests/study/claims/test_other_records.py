@@ -256,22 +256,29 @@ def reduced(
     return found
 
 
+REFERENCE: dict[str, Any] = {
+    "devices": 1,
+    "batch_size": 16,
+    "scaling": "weak",
+    "reference_batch": 16,
+    "base_rate": 0.02,
+    "epochs": 6,
+}
+WARMED: dict[str, Any] = REFERENCE | {
+    "rate_scaling": "linear",
+    "schedule": "warmup",
+    "warmup_epochs": 2,
+}
+
+
 def warmed(scaled: float, unscaled: float = 0.5) -> pd.DataFrame:
     """0.95 at a batch of 16; these accuracies at 128, and one that was scaled without a warm-up."""
-    small = {
-        "devices": 1,
-        "batch_size": 16,
-        "scaling": "weak",
-        "reference_batch": 16,
-        "base_rate": 0.02,
-        "epochs": 6,
-    }
-    large, linear = small | {"devices": 2, "batch_size": 64}, {"rate_scaling": "linear"}
+    large = {"devices": 2, "batch_size": 64}
     ends = [
-        (0.95, small),
-        (scaled, large | linear | {"schedule": "warmup", "warmup_epochs": 2}),
-        (unscaled, large),
-        (0.1, large | linear),
+        (0.95, REFERENCE),
+        (scaled, WARMED | large),
+        (unscaled, REFERENCE | large),
+        (0.1, REFERENCE | large | {"rate_scaling": "linear"}),
     ]
     runs = [
         (accuracy + 0.002 * (seed - 2), seed, fields)
@@ -429,10 +436,8 @@ def test_what_is_no_all_reduce_between_like_hosts_never_decides(
 
 def test_only_what_was_scaled_and_warmed_up_is_compared() -> None:
     frame = warmed(0.95, unscaled=0.99)
-    result, own = (
-        result_of("C32", frame),
-        frame["schedule"].eq("warmup") | frame["batch_size"].eq(16),
-    )
+    result = result_of("C32", frame)
+    own = frame["schedule"].eq("warmup") | frame["batch_size"].eq(16)
     assert (
         result.verdict == "holds"
         and set(result.record_keys) == set(frame.loc[own, "key"])
@@ -442,19 +447,6 @@ def test_only_what_was_scaled_and_warmed_up_is_compared() -> None:
     assert without.verdict == "not yet measured" and "batch" in without.why
 
 
-REFERENCE: dict[str, Any] = {
-    "devices": 1,
-    "batch_size": 16,
-    "scaling": "weak",
-    "reference_batch": 16,
-    "base_rate": 0.02,
-    "epochs": 6,
-}
-WARMED: dict[str, Any] = REFERENCE | {
-    "rate_scaling": "linear",
-    "schedule": "warmup",
-    "warmup_epochs": 2,
-}
 LARGE = tuple(
     (WARMED | {"batch_size": 16 * times}, *ends)
     for times, *ends in ((1, 0.9), (32, 0.6), (128, 0.3, 0.88))
@@ -490,11 +482,9 @@ def test_either_kind_refutes_neither_holds_alone_and_both_are_named(number: str)
     def judged(rows: list[dict[str, Any]], **frame: pd.DataFrame) -> ClaimResult:
         return evaluate(find_claim(number), pd.DataFrame(rows), **frame)
 
-    good, bad, frame = (
-        OF_RUNS[number].rows("holds"),
-        OF_RUNS[number].rows("fails"),
-        trainings(number),
-    )
+    good = OF_RUNS[number].rows("holds")
+    bad = OF_RUNS[number].rows("fails")
+    frame = trainings(number)
     result = judged(good, training=frame)
     assert result.verdict == result.by_framework["torch"].verdict == "holds", result.why
     assert set(result.record_keys) == {row["key"] for row in good} | set(
@@ -509,10 +499,8 @@ def test_either_kind_refutes_neither_holds_alone_and_both_are_named(number: str)
         assert predicate.scope in wording.tested(result) and all(
             contrast.label in wording.tested(result) for contrast in predicate.contrasts
         )
-    by_runs, by_training = (
-        judged(bad, training=frame),
-        judged(good, training=trainings(number, holds=False)),
-    )
+    by_runs = judged(bad, training=frame)
+    by_training = judged(good, training=trainings(number, holds=False))
     assert (
         by_runs.verdict
         == by_training.verdict

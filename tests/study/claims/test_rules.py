@@ -260,10 +260,8 @@ def test_two_clocks_that_disagree_about_the_verdict_are_a_hosts_noise() -> None:
 
 
 def test_the_worst_counts_of_what_must_hold_and_scopes_that_differ_hold_here_only() -> None:
-    few, many = (
-        Answer(verdict="holds", decidable=3, leaning="holds"),
-        Answer(verdict="inconclusive", decidable=195, leaning="holds"),
-    )
+    few = Answer(verdict="holds", decidable=3, leaning="holds")
+    many = Answer(verdict="inconclusive", decidable=195, leaning="holds")
     assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
     assert blocked_by(

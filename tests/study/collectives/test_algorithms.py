@@ -44,11 +44,9 @@ def reduced(algorithm: Algorithm, tensors: list[torch.Tensor]) -> tuple[list[tor
 
 def error_bound(absolute_sum: torch.Tensor, size: int, wire: str) -> torch.Tensor:
     """Of a sum of fp32 numbers whose sizes add up to this, by the formula of `everyone.py`."""
-    u, t, v = (
-        {"bf16": 2.0**-8, "fp16": 2.0**-11}[wire],
-        {"bf16": 2.0**-134, "fp16": 2.0**-25}[wire],
-        2.0**-24,
-    )
+    u = {"bf16": 2.0**-8, "fp16": 2.0**-11}[wire]
+    t = {"bf16": 2.0**-134, "fp16": 2.0**-25}[wire]
+    v = 2.0**-24
     g = (size - 1) * v / (1 - (size - 1) * v)
     return u * absolute_sum + size * t + g * (1 + u) * (absolute_sum + size * t)
 

@@ -125,10 +125,8 @@ def fail(stage: str, run: CollectiveRun, rank: int) -> None:
 @pytest.mark.timeout(300)
 def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: Path) -> None:
     methods = ["gloo", "tree", "ring", "central_server", "everyone_fp16"]
-    store, runs = (
-        CollectiveStore(tmp_path),
-        runs_in_order(2, "cpu", sizes=[4, 4096], methods=methods),
-    )
+    store = CollectiveStore(tmp_path)
+    runs = runs_in_order(2, "cpu", sizes=[4, 4096], methods=methods)
     with overheard() as heard:
         summary = measure(
             runs,

@@ -188,10 +188,8 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tf: Any) -> Non
     with devices.at(0), as_written():
         matrix = tf.ones([500, 500], tf.float64)
         clock = PassClock(devices, True, 3)
-        alone, among = (
-            clock.each(lambda: matrix @ matrix),
-            clock.seconds(lambda one: one @ one, matrix),
-        )
+        alone = clock.each(lambda: matrix @ matrix)
+        among = clock.seconds(lambda one: one @ one, matrix)
     assert 0.1 < among / alone < 10
 
 
@@ -302,10 +300,8 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
 
 def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
     """Two devices are priced low and take long: the fastest that was measured is found."""
-    measured, by_hand = (
-        costed(StagePass(device_s=1e-3, host_s=1e-6)),
-        {"single": 0.020, "tower_per_gpu": 0.023},
-    )
+    measured = costed(StagePass(device_s=1e-3, host_s=1e-6))
+    by_hand = {"single": 0.020, "tower_per_gpu": 0.023}
     proposed = planned(measured, by_hand)
     digits = proposed.found.stage_devices
     assert (

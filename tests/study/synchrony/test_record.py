@@ -89,15 +89,11 @@ def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
 
 
 def test_records_say_what_became_of_a_run(tmp_path: Path) -> None:
-    store, asked = (
-        SynchronyStore(tmp_path),
-        trained("k_batch_async", 3, problem={"kind": "digits"}, updates=150),
-    )
+    store = SynchronyStore(tmp_path)
+    asked = trained("k_batch_async", 3, problem={"kind": "digits"}, updates=150)
     outcome, failed = simulate(asked), make_record(timed("async"), None, reason="the server ended")
-    diverged, idle = (
-        trained("async", rate={"kind": "constant", "rate": 50.0}, updates=400),
-        timed("async", updates=None, time_s=1e-9),
-    )
+    diverged = trained("async", rate={"kind": "constant", "rate": 50.0}, updates=400)
+    idle = timed("async", updates=None, time_s=1e-9)
     assert store.of_experiment(asked) is None
     for record in (failed, *(make_record(one, simulate(one)) for one in (asked, diverged, idle))):
         path = store.write(record)

@@ -66,11 +66,9 @@ def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | N
                 + server.lost
             )
             assert len(seen) == server.applied
-        applied, cancelled, lost = (
-            applied + server.applied,
-            cancelled + server.cancelled,
-            lost + server.lost,
-        )
+        applied = applied + server.applied
+        cancelled = cancelled + server.cancelled
+        lost = lost + server.lost
     assert applied > 300
     assert (cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
     assert lost > 0

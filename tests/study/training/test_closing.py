@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
+from multigpu_study.training.duties import files_written
 from tests.multigpu.engines.test_closing import Pages, are_unlocked
 from tests.multigpu.engines.test_closing import pages as pages
 from tests.study.training.cases import Case, session_of, training
+
+
+def test_files_are_watched_until_what_writes_them_fails(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), files_written(tmp_path) as names:
+        raise KeyError
+    (tmp_path / "later").touch()
+    assert not names
 
 
 @pytest.mark.parametrize("shape", [{"devices": 1}, {"devices": 2, "processes": "one"}])

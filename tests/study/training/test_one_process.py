@@ -139,10 +139,8 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(
     )
     monkeypatch.setenv("CHECKPOINT", str(folder_of(tmp_path, killed, 0) / "checkpoint.pt"))
     monkeypatch.setenv("STRUCK", str(tmp_path / "struck"))
-    store, points = (
-        TrainingStore(tmp_path / "records"),
-        [TrainingItem.of(killed), TrainingItem.of(usual)],
-    )
+    store = TrainingStore(tmp_path / "records")
+    points = [TrainingItem.of(killed), TrainingItem.of(usual)]
     hook = "tests.study.training.test_one_process:kill_once"
     summary = train(points, store, tmp_path, progress=False, hook=hook)
     assert dict(summary.statuses) == {"ok": 2} and (tmp_path / "struck").exists(), summary
@@ -161,10 +159,8 @@ def test_three_towers_of_unequal_slices_are_one_device_on_the_global_batch(
 ) -> None:
     """Of 100 images make_parallel's last tower takes 34, a server's first."""
     fields = {"model": "alexnet_cifar_tiny", "precision": "fp64", "steps": 4}
-    towers, alone = (
-        Case("towers", one(placement, devices=3, **fields)),
-        Case("alone", training("replicated_allreduce", devices=1, **fields)),
-    )
+    towers = Case("towers", one(placement, devices=3, **fields))
+    alone = Case("alone", training("replicated_allreduce", devices=1, **fields))
     assert sorted(shard_sizes(towers.training.run)) == [33, 33, 34]
     ours, theirs = train_one(towers, 0, tmp_path), train_one(alone, 0, tmp_path)
     assert measured(towers, ours).loss == pytest.approx(measured(alone, theirs).loss, rel=1e-12)

@@ -103,11 +103,9 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
     """
     planned = possible_here("training_cpu")
     done, failed, upgraded, *rest = planned
-    store, here, machine = (
-        TrainingStore(tmp_path),
-        framework_version("torch"),
-        make_machine(0, this_machine().name),
-    )
+    store = TrainingStore(tmp_path)
+    here = framework_version("torch")
+    machine = make_machine(0, this_machine().name)
     for entry, version, status in (
         (done, here, "ok"),
         (failed, here, "failed"),

@@ -132,8 +132,10 @@ class ScatteredTrainer(ShardedUpdateTrainer):
     @contextmanager
     def _no_sync(self) -> Iterator[None]:
         self.holding = True
-        yield
-        self.holding = False
+        try:
+            yield
+        finally:
+            self.holding = False
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         losses = ReplicatedTrainer.step(self, shards)

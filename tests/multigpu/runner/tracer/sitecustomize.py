@@ -12,10 +12,8 @@ import traceback
 from types import CodeType, FrameType
 from typing import Any
 
-SOURCE, WRITTEN = (
-    os.environ["TRACED_SOURCE"],
-    os.open(os.environ["TRACED_TO"], os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-)
+SOURCE = os.environ["TRACED_SOURCE"]
+WRITTEN = os.open(os.environ["TRACED_TO"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 seen: set[tuple[CodeType, bool]] = set()
 
 
