@@ -43,7 +43,13 @@ def begun(
     return library.Examined(job, replicas, *given)
 
 
-def on_a_gpu(examination: Examination, named: str, code: bytes, device: str = "cuda") -> Described:
+def on_a_gpu(
+    examination: Examination,
+    named: str,
+    code: bytes,
+    compared: bool = True,
+    device: str = "cuda",
+) -> Described:
     """Examine a job on the GPU that will train it, where a model of usual size passes whole batches
     in a fraction of a CPU's time; by the given examination, on the CPU, where that fails.
     """
@@ -52,11 +58,11 @@ def on_a_gpu(examination: Examination, named: str, code: bytes, device: str = "c
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     try:
         there = begun("torch", examination.job, examination.replicas, device)
-        return there.described(named, bool(named), code, False)
+        return there.described(named, bool(named), code, False, compared)
     except Exception as error:  # too little memory, or the job's own code
         told = " ".join(str(error).split())[:200]
     examination.notes.append(f"it was examined on the CPU, since on a GPU it fails: {told}")
-    return examination.described(named, bool(named), code, False)
+    return examination.described(named, bool(named), code, False, compared)
 
 
 def describe(
@@ -69,11 +75,13 @@ def describe(
     code: bytes = b"",
     twice_s: float = 0.0,
     compiled: bool = False,
+    compared: bool = True,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
     named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
     has them. twice_s: so long it may take to make batches and model again, in new processes (0:
-    they are not). compiled: follow the memory of a compiled step, too.
+    they are not). compiled: follow the memory of a compiled step, too. compared:
+    whether placements will be.
     """
     code = code or (code_of_file(named) if named else code_of(job))
     packed = packed or (b"" if named else pack(job))
@@ -94,9 +102,9 @@ def describe(
             again.give(examination.stored, structure, arrays, rows, replicas)
         on_gpus = framework == "torch" and not timed and gpu_count() > 0
         if on_gpus:
-            described = on_a_gpu(examination, named, code)
+            described = on_a_gpu(examination, named, code, compared)
         else:
-            described = examination.described(named, bool(named), code, timed)
+            described = examination.described(named, bool(named), code, timed, compared)
         described = described.model_copy(
             update={
                 "ragged": drawn.ragged,

@@ -56,11 +56,13 @@ class Examination:
     hooked: Sequence[str] = ()
     unfit: Mapping[str, str] = MappingProxyType({})
     incomparable = coarse = ""
+    precision: Precision = "fp32"
     stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
         self.divides = True  # whether a part of a batch can be computed by itself
+        self.compared = True  # whether placements of it will be
         self.structure, self.arrays = arrays_of_step(
             batches_of(self.framework, job, job.batch_size, replicas, 0, 0), 0
         )
@@ -225,8 +227,13 @@ class Examination:
             )
             return 0
 
-    def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
-        """Return what was found out. timed: whether this CPU is what will train."""
+    def described(
+        self, packed: str, file: bool, code: bytes, timed: bool, compared: bool = True
+    ) -> Described:
+        """Return what was found out. timed: whether this CPU is what will train. compared: whether
+        placements will be; a forecast, which they are not for, takes a fraction of the time.
+        """
+        self.compared = compared
         tried, rows = self.tried()
         arrays = self.cut(rows)
         if wrong := [
@@ -238,8 +245,10 @@ class Examination:
                 f"the first batch gives {wrong[0].removeprefix('model.')} a gradient that is not"
                 f" finite ({self.job.made_at})"
             )
-        checked_in, unchecked = self.comparability(rows, tried.random)
-        precision = self.precision
+        checked_in, unchecked, precision = None, "it is only forecast", self.precision
+        if compared:
+            checked_in, unchecked = self.comparability(rows, tried.random)
+            precision = self.precision
         reached = self.reached(tried, rows, precision)
         fixed = [*self.frozen, *reached.idle]
         tables = self.tables(tried, arrays)
@@ -272,7 +281,8 @@ class Examination:
             "checked_in": checked_in,
             "unchecked": unchecked,
         }
-        self.confirmed(rest, rows, precision)
+        if compared or rest["tables"]:
+            self.confirmed(rest, rows, precision)
         rest["notes"] = list(dict.fromkeys(self.notes))
         rounded = {"tables": sorted(rest["tables"]), "loss": f"{tried.loss:.5g}"}
         told = json.dumps({**rest, "forward_flops": 0, **rounded}, default=str).encode()

@@ -30,6 +30,7 @@ from multigpu.workloads.own.torch import comparable, loss_of, own_module, tensor
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
 
+FEWEST = 2  # samples that a model is tried with where nothing is compared
 WHOLE_S = 10.0  # that a pass of a whole batch may take; if longer, few samples are examined
 REACHED_S = 5.0  # after which no further batch is looked through for gradients
 CONFIRMED_S = 5.0  # after which no further step is compared with plain PyTorch
@@ -219,6 +220,8 @@ class Examined(Examination):
         """How many samples of a batch are examined; None: all, unless that takes too long."""
         if rows is None:
             return None
+        if not self.compared:
+            return min(rows, FEWEST)
         began = time.monotonic()
         self.step(self.cut(rows))
         sample_s = (time.monotonic() - began) / rows
@@ -321,9 +324,11 @@ class Examined(Examination):
             CONFIRMED,
             lambda step: time.monotonic() < ends,
         )
+        if not told["checked_in"]:
+            return found
         batch = self.tensors(self.whole_batch(0, self.few), kind)
         first, second = (plain.passed(batch).loss for _ in range(2))  # means of what moved follow
-        if told["checked_in"] and abs(first - second) > EQUAL[precision] * max(1e-12, abs(first)):
+        if abs(first - second) > EQUAL[precision] * max(1e-12, abs(first)):
             told["checked_in"], told["unchecked"] = None, ANOTHER_LOSS
         return found
 

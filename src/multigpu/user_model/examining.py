@@ -55,6 +55,7 @@ class Request(Data):
     replicas: int
     timed: bool
     compiled: bool
+    compared: bool
     ends_s: float
     answer: Path
     stacks: Path
@@ -67,11 +68,12 @@ def examine_apart(
     timed: bool,
     within_s: float,
     compiled: bool = False,
+    compared: bool = True,
 ) -> Examined:
     """Examine a job in a process of its own, within so many seconds; a JobError says what is wrong
     with it, or where it stood when its time was over or its process ended.
 
-    compiled: follow the memory of a compiled step, too.
+    compiled: follow the memory of a compiled step, too. compared: whether placements will be.
     """
     began_s = time.monotonic()
     with scratch_folder("multigpu-examine-") as scratch:
@@ -87,6 +89,7 @@ def examine_apart(
             replicas=replicas,
             timed=timed,
             compiled=compiled,
+            compared=compared,
             ends_s=began_s + within_s,
             answer=scratch / "answer.json",
             stacks=scratch / "stacks",
@@ -161,6 +164,7 @@ def _answered(request: Request) -> dict[str, str | int]:
             bytes.fromhex(request.code),
             twice_s=max(0.1, (request.ends_s - time.monotonic()) / 2),
             compiled=request.compiled,
+            compared=request.compared,
         )
     except JobError as error:
         return {"error": str(error)}

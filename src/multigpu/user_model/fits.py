@@ -149,7 +149,7 @@ def fits(
     devices: int | None = None,
     names: Sequence[str] | Literal["all"] = "all",
     compiled: bool = False,
-    budget_s: float = 120.0,
+    budget_s: float = 300.0,
 ) -> pd.DataFrame:
     """Forecast the memory that a step of a PyTorch job needs on its fullest GPU, without one.
 
@@ -177,7 +177,7 @@ def fits(
         find_placement(name)
     with tempfile.TemporaryDirectory() as scratch:
         know(folder := Path(scratch))
-        examined = examine_apart(job, folder, count, False, budget_s, compiled)
+        examined = examine_apart(job, folder, count, False, budget_s, compiled, compared=False)
         described = examined.described
         if described.framework != "torch":
             raise JobError(
