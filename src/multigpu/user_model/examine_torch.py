@@ -321,8 +321,10 @@ class Examined(Examination):
             CONFIRMED,
             lambda step: time.monotonic() < ends,
         )
-        batch = self.tensors(self.whole_batch(0, self.few), kind)
-        first, second = (plain.passed(batch).loss for _ in range(2))  # means of what moved follow
+        first_batch = [self.tensors(self.whole_batch(0, self.few), kind) for _ in range(2)]
+        first, second = (
+            plain.passed(one).loss for one in first_batch
+        )  # means of what moved follow
         if told["checked_in"] and abs(first - second) > EQUAL[precision] * max(1e-12, abs(first)):
             told["checked_in"], told["unchecked"] = None, ANOTHER_LOSS
         return found
