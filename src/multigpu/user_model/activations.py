@@ -223,7 +223,8 @@ def told_of(job: Job, devices: Sequence[str] = ("cpu",), compiled: bool = False)
                 for suffix in ("", COMPILED)[: 1 + compiled]:
                     module = own_module(job).to(device)
                     without_sparse_gradients(module)  # as placements train it
-                    with suppress(*(Exception,) if suffix else ()):
+                    # what is not as written may fail where that can be followed
+                    with suppress(*(Exception,) if suffix or recomputed else ()):
                         one = activations_of(job, job.precision, recomputed, module, bool(suffix))
                         found |= {way + suffix: lines_of(one)} if one is not None else {}
             arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)[1]

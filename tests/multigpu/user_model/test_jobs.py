@@ -5,7 +5,8 @@ A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`,
 user's own line begins (`budget_s`: seconds that it takes to find out); or `equal`, the placements
 that equal one process (True: all), and what was found out: `note` (a pattern, or some), `tables`,
 `fixed`, `flat` (all of them), `trained` (some of them), `unchecked`; `twice`: once model and
-batches were made again in new processes. `pending`: what it waits for, `needs`: a library.
+batches were made again in new processes. `pending`: what it waits for, `needs`: a library; `cheap`:
+`make test` runs it.
 """
 
 import ast
@@ -39,39 +40,6 @@ JOBS = Path(__file__).parent / "jobs"
 EVERY = "MULTIGPU_JOBS" in os.environ
 """Whether all jobs run, in more placements, and not the cheapest alone."""
 
-CHEAP = (
-    "batch_draws_from_numpy",
-    "batch_of_many_types",
-    "broken_backward",
-    "compiled_model",
-    "complex_parameter",
-    "contrastive_loss",
-    "dead_relu",
-    "double_parameters",
-    "embedding_by_function",
-    "embedding_in_penalty",
-    "embedding_subclass",
-    "experts_top1",
-    "gradient_penalty",
-    "lazy_layers",
-    "nan_rate",
-    "odd_shapes",
-    "rare_branch",
-    "recommender",
-    "tagger_of_ragged_batches",
-    "weight_by_its_data",
-    "weight_in_a_list",
-)
-PLACED = ("embedding_subclass", "tagger_of_ragged_batches", "weight_in_a_list")
-"""Those of the cheap ones that go through placements: they share one sweep, of seconds a Run."""
-
-NAMES = sorted(path.stem for path in JOBS.glob("[!_]*.py")) if EVERY else CHEAP
-PLACEMENTS = ("ddp", "exp2", "exp4", "zero1", "fsdp2") if EVERY else ("ddp", "exp4")
-STEPS = 3
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if EVERY else 400)]
-pytestmark += [pytest.mark.further] if EVERY else []
-
 
 def expected_of(name: str) -> dict[str, Any]:
     """The job's EXPECTED, read without running its file."""
@@ -80,6 +48,19 @@ def expected_of(name: str) -> dict[str, Any]:
             told: dict[str, Any] = ast.literal_eval(node.value)
             return told
     raise AssertionError(f"{name} does not say what is expected of it")
+
+
+ALL = sorted(path.stem for path in JOBS.glob("[!_]*.py"))
+CHEAP = [name for name in ALL if "cheap" in expected_of(name)]
+PLACED = ("embedding_subclass", "tagger_of_ragged_batches", "weight_in_a_list")
+"""Those of the cheap ones that go through placements: they share one sweep, of seconds a Run."""
+
+NAMES = ALL if EVERY else CHEAP
+PLACEMENTS = ("ddp", "exp2", "exp4", "zero1", "fsdp2") if EVERY else ("ddp", "exp4")
+STEPS = 3
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if EVERY else 400)]
+pytestmark += [pytest.mark.further] if EVERY else []
 
 
 def marked(name: str) -> Any:

@@ -28,27 +28,35 @@ BUDGET_S = 400  # it ends sooner: three processes import Keras, and the computer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("tf")]
 
 
+def compared(named: str, out: Path, placements: tuple[str, ...], budget_s: float) -> Result:
+    """The comparison of a job of a file here, with as few steps a window as can be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("multigpu.user_model.candidates.WINDOW_S", 0.0)
+        how: dict[str, Any] = {"device_type": "cpu", "repeats": 1, "progress": False}
+        job = f"{Path(__file__).parent / named}"
+        return multigpu.compare(job, 2, placements, budget_s=budget_s, out=out, **how)
+
+
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    job = f"{Path(__file__).parent / 'keras_model.py'}:functional"
-    out = tmp_path_factory.mktemp("functional")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("multigpu.user_model.candidates.WINDOW_S", 0.0)  # as few steps as can be
-        # all ways in the first round: `test_notebook_job` has a race
+        # all ways in the first round
         patch.setattr(
             "multigpu.user_model.compare.raced",
             lambda result_of, measure, *_: measure([Point(run) for run in result_of().runs]),
         )
-        return multigpu.compare(
-            job,
-            2,
-            PLACEMENTS,
-            budget_s=BUDGET_S,
-            out=out,
-            device_type="cpu",
-            repeats=1,
-            progress=False,
-        )
+        out = tmp_path_factory.mktemp("functional")
+        return compared("keras_model.py:functional", out, PLACEMENTS, BUDGET_S)
+
+
+@pytest.mark.further
+@pytest.mark.parametrize("name", ["functional_job", "subclassed_job"])
+def test_a_race_of_a_keras_job_launches_its_ways_again(name: str, tmp_path: Path) -> None:
+    raced = compared(f"jobs/_keras_dense.py:{name}", tmp_path, ("mirrored_nccl",), 100)
+    assert {ONE, "mirrored_nccl"} <= set(raced.names) and not raced.failed
+    check_placements(raced, 1e-12)
+    assert len({record.launch_id for record in raced.records}) > 1
+    assert "mirrored_nccl" in (tmp_path / "index.html").read_text()
 
 
 def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted(

@@ -19,7 +19,7 @@ from multigpu.engines.torch.own_update import own_optimizer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.split import Group, end_groups, groups_of
 from multigpu.engines.torch.wire import Wire, gather, scatter
-from multigpu.spec.errors import Unsupported
+from multigpu.spec.errors import JobError, Unsupported
 
 
 class Counted:
@@ -155,7 +155,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
     def step(self, shards: list[Shard]) -> list[Tensor]:
         try:
             return super().step(shards)
-        except RuntimeError as error:
+        except (RuntimeError, JobError) as error:
             if "DTensor" not in str(error):
                 raise
             raise Unsupported(

@@ -152,7 +152,7 @@ def scheduled_between_steps(
     schedule and brings the next rates there.
     """
     groups = optimizer.param_groups
-    device = next(each.device for group in groups for each in group["params"])
+    device: Any = next((each.device for group in groups for each in group["params"]), None)
     rates = rates_on(device, optimizer)
     told = [group["lr"] for group in groups]
 

@@ -92,15 +92,17 @@ def batches_of(
 def check_takes_both(job: Job) -> None:
     """Refuse, by a JobError, a function of batches that cannot be called as it will be."""
     try:
-        inspect.signature(job.batch).bind(job.batch_size, None)
+        told = inspect.signature(job.batch)
+    except ValueError:  # it has none that Python knows
+        return
+    try:
+        told.bind(job.batch_size, None)
     except TypeError:
         raise JobError(
-            f"batch takes {inspect.signature(job.batch)}, and is called with how many samples to"
+            f"batch takes ({', '.join(told.parameters)}), and is called with how many samples to"
             " give and a generator: write batch(n, generator), and draw from that generator, so"
             f" that each device has samples of its own ({job.made_at})"
         ) from None
-    except ValueError:  # it has no signature that Python knows
-        return
 
 
 def arrays_of_step(batches: DrawnBatches | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:

@@ -78,8 +78,8 @@ class Job:
         one batch after another and can be read again; or, for Keras, a `tf.data.Dataset` of batches
         of any size. What is drawn from PyTorch's, numpy's and the module random's own generators
         is seeded by step and device. The first axis of every tensor counts samples.
-        Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras
-        takes each as its one input.
+        Inputs are a tensor, a tuple or list (an `nn.Module`'s arguments) or a dict (named ones);
+        Keras takes each as its one input.
     loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there,
         `loss(target, output)`, whose values are averaged. None: the model itself gives the loss of
         all that a batch holds, as its output, or a part of it called loss; by `training_step` where

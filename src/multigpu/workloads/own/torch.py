@@ -179,17 +179,13 @@ def late_gradient(name: str, gradient: Tensor) -> None:
     )
 
 
-LEFT = "_left_by_placements"
-"""In a user's module, the names of its own parameters that are buffers here."""
-
-
-def all_parameters(part: nn.Module, recurse: bool = True) -> Iterator[Tensor]:
-    """A module's parameters as its own code asks for them, with those that are not trained."""
+def all_parameters(
+    part: nn.Module, fixed: list[tuple[nn.Module, str]], recurse: bool = True
+) -> Iterator[Tensor]:
+    """A module's parameters as its own code asks for them: those that are buffers here, too."""
     yield from nn.Module.parameters(part, recurse)
-    for inner in part.modules() if recurse else [part]:
-        for leaf in vars(inner).get(LEFT, ()):
-            if (value := inner._buffers[leaf]) is not None:
-                yield value
+    inside = {*part.modules()} if recurse else {part}
+    yield from (getattr(owner, leaf) for owner, leaf in fixed if owner in inside)
 
 
 def switched(name: str, is_trained: bool, place: str) -> None:
@@ -220,11 +216,10 @@ class OwnStep(nn.Module):
             value = owner._parameters.pop(leaf)
             assert value is not None
             owner.register_buffer(leaf, value.detach())
-            vars(owner).setdefault(LEFT, []).append(leaf)
-        for part in self.model.modules() if described.fixed else ():
-            part.__dict__["parameters"] = partial(all_parameters, part)
+        self.fixed = [owner_of(self, name) for name in described.fixed]
+        for part in self.model.modules() if self.fixed else ():
+            part.__dict__["parameters"] = partial(all_parameters, part, self.fixed)
         self.rows: dict[str, Tensor] = {}
-        self.frozen: dict[str, tuple[nn.Module, str]] = {}
         self.left: set[str] = set()  # tables whose rows this pass has not asked for yet
         for name, table in described.tables.items():
             owner, _ = owner_of(self, name)
@@ -290,11 +285,6 @@ class OwnStep(nn.Module):
             unused = owner._buffers[leaf]
             assert unused is not None
             unused.requires_grad_().register_hook(partial(late_gradient, name))
-        self.frozen = {
-            name: owner_of(self, name)
-            for name in self.described.fixed
-            if name not in self.described.idle
-        }
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         self.rows = rows or {}
@@ -304,8 +294,8 @@ class OwnStep(nn.Module):
             found = loss_of(self.job, self.model, made)
         finally:
             self.rows = {}
-        for name, (owner, leaf) in self.frozen.items():
-            if (value := owner._buffers[leaf]) is not None and value.requires_grad:
+        for name, (owner, leaf) in zip(self.described.fixed, self.fixed, strict=True):
+            if getattr(owner, leaf).requires_grad and name not in self.described.idle:
                 switched(name, True, self.job.made_at)
         if self.left:
             raise JobError(

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 import multigpu as mg
 
 EXPECTED = {
+    "cheap": True,
     "equal": [],
     "unchecked": r"ignores its generator.*differ in batch.*default_rng",
     "twice": True,

@@ -6,7 +6,11 @@ from torch.nn import functional as F
 
 import multigpu as mg
 
-EXPECTED = {"refused": "AttributeError.*missing", "line": "return gradient * ctx.missing"}
+EXPECTED = {
+    "cheap": True,
+    "refused": "AttributeError.*missing",
+    "line": "return gradient * ctx.missing",
+}
 
 
 class Square(torch.autograd.Function):

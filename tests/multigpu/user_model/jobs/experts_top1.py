@@ -7,6 +7,7 @@ from torch.nn import functional as F
 import multigpu as mg
 
 EXPECTED = {
+    "cheap": True,
     "equal": True,
     "fixed": [],
     "trained": ["experts.0.weight", "experts.1.weight", "experts.2.weight", "experts.3.weight"],

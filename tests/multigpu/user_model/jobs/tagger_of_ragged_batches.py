@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import multigpu as mg
 
-EXPECTED = {"equal": True, "note": "differ in length", "tables": ["words.weight"]}
+EXPECTED = {"cheap": True, "equal": True, "note": "differ in length", "tables": ["words.weight"]}
 
 
 class Tagger(nn.Module):

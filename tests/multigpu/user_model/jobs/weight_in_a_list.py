@@ -8,6 +8,7 @@ import multigpu as mg
 
 # FSDP2 gives the layer another parameter, and the list keeps the first one, which nothing trains
 EXPECTED = {
+    "cheap": True,
     "equal": ["ddp", "exp2", "exp4", "zero1"],
     "unequal": ["fsdp2"],
     "trained": ["a.weight"],
