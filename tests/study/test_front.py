@@ -134,7 +134,7 @@ def test_kept_lines_of_fits_are_what_it_prints(
     result = compared(folder)
     run = result.runs[0]
     found = Examined(result.described, run.batch_size, run.precision)
-    monkeypatch.setattr("multigpu.user_model.fits.examine_apart", lambda *_: found)
+    monkeypatch.setattr("multigpu.user_model.fits.examine_apart", lambda *_, **__: found)
     devices = str(max(run.devices for run in result.runs))
     job = shlex.split((folder / "command.txt").read_text(encoding="utf8"))[4]
     assert main(["fits", job, "--memory", "80", "--devices", devices]) == 0

@@ -40,7 +40,7 @@ def test_a_checkout_is_run_with_its_own_entry_points_whatever_is_installed(
             EntryPoint("planted", "example.commands:PLANTED", group),
         ]
     )
-    monkeypatch.setattr(plugins, "entry_points", lambda group: installed)
+    monkeypatch.setattr(plugins, "_installed", lambda: installed)
     plugins.declared.cache_clear()
     try:
         points = plugins.declared("commands")

@@ -106,9 +106,7 @@ def gradient_sums(
     """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of
     that sum.
     """
-    block, share = whose(channels, CHANNELS)
-    channel = block * CHANNELS + tl.arange(0, CHANNELS)
-    inside = channel < channels
+    block, share, channel, inside = whose(channels, CHANNELS)
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]
@@ -213,9 +211,7 @@ def gradients(
     """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that
     gradient must be masked first.
     """
-    block, share = whose(channels, CHANNELS)
-    channel = block * CHANNELS + tl.arange(0, CHANNELS)
-    inside = channel < channels
+    _, share, channel, inside = whose(channels, CHANNELS)
     if EARLY:
         tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)

@@ -32,12 +32,13 @@ def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr
 
 @triton.jit
 def whose(channels, CHANNELS: tl.constexpr):
-    """Which channels and which share of the rows a program works on: programs beside each other
-    share rows.
+    """Return a program's block of channels, its share of the rows, its channels, and which of
+    them there are: programs beside each other share rows.
     """
     blocks = tl.cdiv(channels, CHANNELS)
     program = tl.program_id(0)
-    return program % blocks, program // blocks
+    channel = program % blocks * CHANNELS + tl.arange(0, CHANNELS)
+    return program % blocks, program // blocks, channel, channel < channels
 
 
 @triton.jit
@@ -79,9 +80,7 @@ def moments(
     A share is a mean and a sum of squares around it; its numbers are taken relative to its first
     one, and means relative to the first share's, so that nothing cancels.
     """
-    block, share = whose(channels, CHANNELS)
-    channel = block * CHANNELS + tl.arange(0, CHANNELS)
-    inside = channel < channels
+    block, share, channel, inside = whose(channels, CHANNELS)
     first = share.to(tl.int64) * tiles * ROWS
     count = tl.minimum(rows - first, tiles * ROWS).to(tl.int32)
     x += first * channels
@@ -153,9 +152,7 @@ def normalise(
     EARLY: tl.constexpr,
 ):
     """Result from x, last rows first: those are still in the cache."""
-    block, share = whose(channels, CHANNELS)
-    channel = block * CHANNELS + tl.arange(0, CHANNELS)
-    inside = channel < channels
+    _, share, channel, inside = whose(channels, CHANNELS)
     if EARLY:
         tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
@@ -203,9 +200,7 @@ def normalise_pool(
     """The largest of each window of what `normalise` would write, and in `taps` which of the
     window's places that is (the first).
     """
-    block, share = whose(channels, CHANNELS)
-    channel = block * CHANNELS + tl.arange(0, CHANNELS)
-    inside = channel < channels
+    _, share, channel, inside = whose(channels, CHANNELS)
     if EARLY:
         tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)

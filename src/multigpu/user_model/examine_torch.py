@@ -25,7 +25,7 @@ from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.modules import cast, checked_parameters, is_hooked, without_dropout
-from multigpu.workloads.own.structure import put_together
+from multigpu.workloads.own.structure import is_built_alike, put_together
 from multigpu.workloads.own.torch import comparable, loss_of, own_module, tensors_of, variables_of
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
@@ -208,7 +208,7 @@ class Examined(Examination):
                 self.framework, self.job, self.job.batch_size, self.replicas, rank, 0
             )
             structure, arrays = arrays_of_step(source, step)
-            if structure != self.structure:
+            if not is_built_alike(structure, self.structure):
                 raise JobError(
                     f"batch gave {structure} in step {step} and {self.structure} at first: every"
                     f" batch must be built alike ({self.job.made_at})"

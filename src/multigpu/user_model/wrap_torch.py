@@ -24,7 +24,7 @@ from multigpu.user_model.wrap import ModelTrainer, wrap
 from multigpu.user_model.wrap.settings import Placement as WrapPlacement
 from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.job import pack
-from multigpu.workloads.own.structure import checked_rows, taken_apart
+from multigpu.workloads.own.structure import checked_rows, is_built_alike, taken_apart
 from multigpu.workloads.own.torch import tensors_of
 
 
@@ -122,7 +122,7 @@ class Trained:
         the global batch's mean loss.
         """
         structure, arrays = taken_apart(batch)
-        if structure != self.described.structure:
+        if not is_built_alike(structure, self.described.structure):
             raise ValueError(
                 f"the batch is built as {structure}, not as the job's, {self.described.structure}"
             )

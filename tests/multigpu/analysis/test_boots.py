@@ -113,6 +113,7 @@ def test_intervals_hold_a_point_against_itself_in_another_boot() -> None:
     low, high = stats.binomtest(int(held.sum()), len(held)).proportion_ci(0.95)
     assert len(held) >= 280 and low <= 0.95 <= high
     known = FITTED.estimated(pairs)
+    known["eager"] = FITTED.at_least(known["eager"])
     assert {form: round(spread, 5) for form, spread in known.items()} == pytest.approx(
         boots.spreads(), rel=0.02
     ), "run workflow/between_boots.py, which writes between_boots.yaml again"

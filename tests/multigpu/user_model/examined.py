@@ -4,6 +4,7 @@ nothing ends itself.
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,12 +27,14 @@ def examine_here(
     timed: bool,
     within_s: float = math.inf,
     compiled: bool = False,
+    compared: bool = True,
 ) -> Examined:
     """Examine a job in this process, without a limit; a JobError says what is wrong with it."""
     named = job if isinstance(job, str) else ""
     loaded = load_job(job) if isinstance(job, str) else job
     twice_s = TWICE_S if math.isinf(within_s) else within_s / 2
-    described = describe(loaded, folder, replicas, named, timed, twice_s=twice_s, compiled=compiled)
+    how: dict[str, Any] = {"twice_s": twice_s, "compiled": compiled, "compared": compared}
+    described = describe(loaded, folder, replicas, named, timed, **how)
     return Examined(described, loaded.batch_size, loaded.precision)
 
 

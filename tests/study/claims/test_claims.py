@@ -117,7 +117,9 @@ def test_results_are_computed_once_and_again_where_anything_is_another(
     results, calls = evaluate_all(), []
     for name in ("records/machine", "source"):
         (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setattr(module, "SOURCE", tmp_path / "source")
+    assert Path(module.__file__) in module.plugins.files()
+    source = tmp_path / "source"
+    monkeypatch.setattr(module.plugins, "files", lambda: [*source.iterdir()])
 
     def told(folder: str = "cache") -> list[ClaimResult]:
         return cached_on_disk(

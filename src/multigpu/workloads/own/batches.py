@@ -17,7 +17,7 @@ from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.seeding import ALONE, seed_all, seeds_of
-from multigpu.workloads.own.structure import checked_rows, names_of, taken_apart
+from multigpu.workloads.own.structure import checked_rows, is_built_alike, names_of, taken_apart
 
 
 @dataclass
@@ -149,7 +149,7 @@ class OwnBatches(Source):
         if rank not in self.each:
             self.each[rank] = batches_of(self.framework, self.job, rows, replicas, rank, self.seed)
         structure, arrays = arrays_of_step(self.each[rank], step)
-        if structure != self.structure:
+        if not is_built_alike(structure, self.structure):
             raise JobError(
                 f"batch gave {structure} in step {step} and {self.structure} at first: every batch"
                 " must be built alike"

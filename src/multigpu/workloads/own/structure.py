@@ -141,6 +141,12 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
     return structure, arrays
 
 
+def is_built_alike(one: Any, other: Any) -> bool:
+    """Whether two batches' structures differ at most in a list where the other has a tuple."""
+    one, other = (repr(each).replace("'list': [", "'tuple': [") for each in (one, other))
+    return bool(one == other)
+
+
 def classes_now(structure: Any) -> dict[str, type]:
     """Classes of a batch's parts as their modules have them: a job's file that is loaded again has
     others of the same names, which its model asks for.
