@@ -18,7 +18,6 @@ from multigpu.analysis.boots import FREEDOM, TABLE, Sample
 from multigpu.analysis.read import frames
 from multigpu.analysis.statistics import LEVEL, half_width
 
-
 DAYS = 0.12
 """The deviation between days of launched steps that verdicts must stand: pairs of days that were
 nearer each other, by chance, do not make it less.
