@@ -173,7 +173,7 @@ def _answered(request: Request) -> dict[str, str | int]:
             raise
         if os.environ.get("MULTIGPU_TRACEBACKS"):
             traceback.print_exc()
-        what = f"job {job.title!r}" if job else request.named
+        what = f"job {job.title!r}" if job else request.named or "the job"
         return {"error": sentence(what, error, job.made_at if job else "")}
     return {"name": described.name, "batch_size": job.batch_size, "precision": job.precision}
 
