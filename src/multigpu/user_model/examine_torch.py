@@ -327,9 +327,7 @@ class Examined(Examination):
         if not told["checked_in"]:
             return found
         batches = [self.tensors(self.whole_batch(0, self.few), kind) for _ in range(2)]
-        first, second = (
-            plain.passed(batch).loss for batch in batches
-        )  # means of what moved follow
+        first, second = (plain.passed(batch).loss for batch in batches)
         if abs(first - second) > EQUAL[precision] * max(1e-12, abs(first)):
             told["checked_in"], told["unchecked"] = None, ANOTHER_LOSS
         return found

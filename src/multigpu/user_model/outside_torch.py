@@ -13,7 +13,7 @@ from multigpu.workloads.own.job import Job
 
 
 def nodes_of(loss: Tensor) -> Iterator[Node]:
-    """Give what backward would go through."""
+    """Give the nodes of the graph that backward would go through."""
     met, left = set[Node](), [loss.grad_fn]
     while left:
         if (node := left.pop()) is not None and node not in met:

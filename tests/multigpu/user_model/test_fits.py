@@ -22,6 +22,8 @@ from multigpu.placements.memory import StepNeeds, needed
 from multigpu.spec.errors import JobError
 from multigpu.user_model.activations import LiveBytes, activations_of, told_of
 from multigpu.user_model.compiled import Memory
+from multigpu.user_model.examine_torch import Examined as ExaminedTorch
+from multigpu.user_model.examining import Request, _answered
 from multigpu.user_model.fits import CUBLAS_BYTES, GIB, StepMemory, fits, step_memory
 from multigpu.user_model.per_batch import (
     COMPILED,
@@ -453,6 +455,41 @@ def test_what_cannot_be_asked_is_told_in_a_sentence(
         code = ended.code
     said = capsys.readouterr().err
     assert code == 2 and told in said and said.count("\n") == 1
+
+
+@pytest.mark.usefixtures("examined_here")
+def test_a_forecast_compares_nothing_and_passes_few_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A comparison's passes of whole batches took a model of usual size more than ten minutes."""
+    asked = []
+    whole_batch = ExaminedTorch.whole_batch
+    monkeypatch.setattr(ExaminedTorch, "comparability", None)
+    monkeypatch.setattr(
+        ExaminedTorch,
+        "whole_batch",
+        lambda self, number, rows: asked.append(rows) or whole_batch(self, number, rows),
+    )
+    found = fits(
+        Job(Net, pair, lambda out, target: (out - target[:, None]).square().mean(), batch_size=64),
+        80,
+        2,
+        ["ddp"],
+    )
+    assert found["fits"].all() and asked and max(asked) < 4
+
+
+def test_a_packed_job_that_cannot_be_read_has_a_sentence_with_a_subject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(packed: Path) -> Job:
+        raise ModuleNotFoundError("No module named 'beside'")
+
+    monkeypatch.setattr("multigpu.user_model.examining.unpack", unpack)
+    paths = dict.fromkeys(("packed", "folder", "answer", "stacks"), tmp_path)
+    how = dict.fromkeys(("timed", "compiled", "compared"), False)
+    told = _answered(Request(replicas=2, ends_s=0.0, **paths, **how))["error"]
+    assert str(told).startswith("the job fails with ModuleNotFoundError")
 
 
 @pytest.mark.usefixtures("examined_here")

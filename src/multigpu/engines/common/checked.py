@@ -25,8 +25,8 @@ TOLERANCE = {
     ("bfloat16", "adam"): 5e-2,
 }
 """How far variables may be from the reference's over how far it moved, by precision and rule (Adam
-errs at next to no gradient); by type where a model computes in a shorter one inside, whatever it is
-compared in: its gradients round otherwise where a placement multiplies the loss by the replicas.
+errs at next to no gradient); by type of the shortest numbers that a model computes in by itself,
+whatever it is compared in: a placement that scales the loss rounds them otherwise.
 """
 
 EQUALITY_KNOWN = "MULTIGPU_EQUALITY_KNOWN"

@@ -104,7 +104,7 @@ def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
 
 @contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Have parameters that others take the place of inside hand on what a user set on them."""
+    """Copy the attributes that a user set on parameters to those that replace them inside."""
     told = {name: vars(each) for name, each in module.named_parameters()}
     yield
     for name, each in module.named_parameters():

@@ -40,7 +40,7 @@ def check_steps_alone(optimizer: torch.optim.Optimizer, place: str = "") -> None
 
 
 Pieces = Callable[[nn.Parameter], list[nn.Parameter]]
-"""Of a parameter, the pieces that this process updates: none, one, or what lies in its stretch."""
+"""Gives what this process updates of a parameter: no piece of it, or those in its own stretch."""
 
 
 def own_optimizer(job: "Job", parameters: list[nn.Parameter], pieces: Pieces | None = None) -> Any:
